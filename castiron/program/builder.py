@@ -1,0 +1,167 @@
+"""What a lowering writes into: a Builder makes buffers and steps for one graph, a Tensor is a value on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx_ir import DataType
+
+from castiron.program.expr import Acc, Axis, Const, Expr, Load, Var, constant
+from castiron.program.types import Buffer, Compute, Kernel, Kind, Origin, Program, Shape, Size, Step, View
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A buffer seen by a lowering. `value` is there where the contents are known at build (small constants)."""
+
+    buffer: Buffer
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    @property
+    def type(self) -> DataType:
+        return self.buffer.type
+
+    @property
+    def shape(self) -> Shape:
+        return self.buffer.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.buffer.shape)
+
+    @property
+    def value(self) -> np.ndarray | None:
+        return self.buffer.value
+
+    def load(self, *index: Expr) -> Expr:
+        """The element at `index`; a known single element is a literal."""
+        if len(index) != self.rank:
+            raise IndexError(f"{self.name} has {self.rank} dimensions, the index has {len(index)}")
+        if self.value is not None and self.value.size == 1 and self.buffer.kind == Kind.CONSTANT:
+            return constant(self.value.reshape(()).item(), self.type)
+        return Load(self.name, tuple(index), self.type)
+
+    def broadcast(self, index: Sequence[Expr]) -> Expr:
+        """The element that NumPy broadcasting puts at `index` of a shape of equal or higher rank."""
+        own = index[len(index) - self.rank :]
+        zero = constant(0)
+        return self.load(*(zero if _is_one(d) else i for i, d in zip(own, self.shape, strict=True)))
+
+
+def _is_one(size: Expr) -> bool:
+    return isinstance(size, Const) and size.value == 1
+
+
+class Builder:
+    """Collects buffers and steps. Names stay unique: a taken name gets a number behind it."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Buffer] = {}
+        self.steps: list[Step] = []
+        self.sizes: list[Size] = []
+        self.origin: tuple[Origin, ...] = ()
+        self._axes = 0
+        self._steps: set[str] = set()
+
+    # buffers
+
+    def declare(self, name: str, type: DataType, shape: Sequence[Expr | int], kind: Kind, value: np.ndarray | None = None) -> Tensor:
+        """A buffer under exactly this name (its ONNX value's)."""
+        buffer = Buffer(name, type, tuple(constant(d) for d in shape), kind, value)
+        self.buffers[name] = buffer
+        return Tensor(buffer)
+
+    def temp(self, type: DataType, shape: Sequence[Expr | int], hint: str) -> Tensor:
+        """A new intermediate array; `hint` is what its name starts with."""
+        return self.declare(self._unique(hint, self.buffers), type, shape, Kind.TEMP)
+
+    def known(self, value: np.ndarray, type: DataType, hint: str) -> Tensor:
+        """A new constant array."""
+        return self.declare(self._unique(hint, self.buffers), type, value.shape, Kind.CONSTANT, np.ascontiguousarray(value))
+
+    # steps
+
+    def axes(self, shape: Sequence[Expr | int]) -> tuple[Axis, ...]:
+        """Fresh loop axes over `shape`."""
+        out = []
+        for extent in shape:
+            out.append(Axis(f"i{self._axes}", constant(extent)))
+            self._axes += 1
+        return tuple(out)
+
+    def compute(self, out: Tensor, value: Callable[..., Expr]) -> Tensor:
+        """`out[i, j, …] = value(i, j, …)` over all of `out`."""
+        axes = self.axes(out.shape)
+        index = tuple(a.var for a in axes)
+        return self.store(out, axes, index, value(*index))
+
+    def store(self, out: Tensor, axes: tuple[Axis, ...], index: Sequence[Expr], value: Expr) -> Tensor:
+        """`out[index] = value` over `axes`: for outputs that several steps fill (Concat, Pad)."""
+        self._check_type(out, value.type)
+        self.steps.append(Compute(self._name(out.name), out.name, axes, tuple(index), value, self.origin))
+        return out
+
+    def view(self, out: Tensor, of: Tensor) -> Tensor:
+        """`out` is `of` under another shape."""
+        self._check_type(out, of.type)
+        self.steps.append(View(self._name(out.name), out.name, of.name, self.origin))
+        return out
+
+    def tile_kernel(
+        self,
+        kernel: str,
+        out: Tensor,
+        axes: tuple[Axis, ...],
+        inner: tuple[Axis, ...],
+        operands: dict[str, Expr],
+        index: Sequence[Expr] | None = None,
+        value: Expr | None = None,
+    ) -> Tensor:
+        """A kernel with an epilogue: `out[index] = value`; by default the sum itself (`Acc`) at `out[axes]`."""
+        index = tuple(Var(a.name) for a in axes) if index is None else tuple(index)
+        value = Acc(out.type) if value is None else value
+        self._check_type(out, value.type)
+        name = self._name(out.name)
+        self.steps.append(
+            Kernel(name, kernel, (out.name,), tuple(operands.items()), (), axes, inner, index, value, origins=self.origin)
+        )
+        return out
+
+    def whole_kernel(
+        self, kernel: str, outputs: dict[str, Tensor], operands: dict[str, Tensor], params: dict[str, Expr | int | float]
+    ) -> None:
+        """A kernel that reads and writes whole buffers, keyed by the fields of its C struct (so are `params`)."""
+        numbers = tuple((k, constant(v, DataType.FLOAT if isinstance(v, float) else DataType.INT64)) for k, v in params.items())
+        reads = tuple((k, t.name) for k, t in operands.items())
+        writes = tuple(t.name for t in outputs.values())
+        name = self._name(writes[0])
+        self.steps.append(
+            Kernel(name, kernel, writes, reads, numbers, fields=tuple(outputs), origins=self.origin)
+        )
+
+    def program(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Program:
+        """What has been built."""
+        return Program(name, tuple(self.sizes), dict(self.buffers), tuple(self.steps), tuple(inputs), tuple(outputs))
+
+    def _check_type(self, out: Tensor, type: DataType) -> None:
+        if out.type != type:
+            raise TypeError(f"{out.name} holds {out.type.name}, the step gives {type.name}")
+
+    def _name(self, hint: str) -> str:
+        name = self._unique(hint, self._steps)
+        self._steps.add(name)
+        return name
+
+    @staticmethod
+    def _unique(hint: str, taken: dict[str, Buffer] | set[str]) -> str:
+        if hint not in taken:
+            return hint
+        number = 2
+        while f"{hint}.{number}" in taken:
+            number += 1
+        return f"{hint}.{number}"

@@ -1,0 +1,52 @@
+"""The kernels of `runtime/kernels/`, a row each: what their operands and axes are called and what they mean.
+
+The C struct of the same name in `runtime/castiron.h` has a field for each entry here. A tile kernel's operands are Loads;
+the printer reads the strides off their indices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PANEL = 16
+"""Columns of a packed panel: AVX-512 walks two at once, AVX2, NEON and SIMD128 one. One packed form for all."""
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A kernel: `axes` and `inner` by role (a tile kernel's last axis are the columns, the one before it the rows),
+
+    `operands` (those of `optional` may be absent) and `outputs` by the C field. `tile`: it has an epilogue."""
+
+    name: str
+    axes: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    tile: bool = False
+    struct: str = ""  # of castiron.h, where it is not ci_NAME
+
+
+def _recurrent(name: str, optional: tuple[str, ...], outputs: tuple[str, ...]) -> KernelSpec:
+    return KernelSpec(name, (), (), ("gates", "recurrent", *optional), optional, outputs, struct="ci_recurrent")
+
+
+KERNELS: dict[str, KernelSpec] = {
+    spec.name: spec
+    for spec in (
+        # acc[b0, b1, b2, m, n] = sum over k of a(b0, b1, b2, m, k) * b[b0, b1, b2][n / 16][k][n % 16]
+        # `b` is a Load of a packed array [..., ceil(N/16), K, 16] at (batch index..., 0, 0, 0): only batch strides count.
+        KernelSpec("matmul", ("b0", "b1", "b2", "m", "n"), ("k",), ("a", "b"), tile=True),
+        # acc[n, g, d, h, w, o] = sum over kd, kh, kw, c of x(n, g, d, h, w, kd, kh, kw, c) * filter[g][o/16][kd][kh][kw][c][o%16]
+        # x is linear in all nine axes (stride and dilation are factors of the index); its border is already in the buffer.
+        # `filter` is a Load of a packed array [G, ceil(O/16), KD, KH, KW, C, 16] at (g, 0, 0, 0, 0, 0, 0).
+        KernelSpec("conv", ("n", "g", "d", "h", "w", "o"), ("kd", "kh", "kw", "c"), ("x", "filter"), tile=True),
+        # Recurrent layers, one direction a call (ci_recurrent in castiron.h). `gates` holds x W^T + bias for all steps,
+        # [steps, batch, G*hidden] in the order of ONNX's gates (LSTM i o f c, GRU z r h); `recurrent` is R^T in panels,
+        # [ceil(G*hidden/16), hidden, 16]. `scratch` is a temporary of CI_RECURRENT_SCRATCH(G, batch, hidden) floats.
+        _recurrent("lstm", ("h0", "c0", "peephole", "lengths"), ("y", "yh", "yc", "scratch")),
+        _recurrent("gru", ("recurrent_bias", "h0", "lengths"), ("y", "yh", "scratch")),
+        _recurrent("rnn", ("h0", "lengths"), ("y", "yh", "scratch")),
+    )
+}

@@ -1,0 +1,178 @@
+"""The program: steps over buffers, the level between the ONNX graph and C.
+
+    Program = sizes, buffers, steps        Step = Compute | Group | Kernel | View
+
+A program is in single-assignment form as far as elements go: every element of a buffer is stored by one step, before any
+step loads it. `check` (check.py) states the rules as code, `text` (text.py) prints, `run` (run.py) interprets with NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from onnx_ir import DataType
+
+from castiron.program.expr import Axis, Expr
+
+Shape = tuple[Expr, ...]
+
+
+class Kind(StrEnum):
+    """Where a buffer lives, and so who fills it."""
+
+    INPUT = "input"  # the caller's memory, read in place
+    OUTPUT = "output"  # the caller's memory, written in place
+    WEIGHT = "weight"  # a parameter by its own name; arrives early: embedded, from a file, or at run time
+    CONSTANT = "constant"  # a value of the graph that nobody replaces; always inside the artifact
+    PACKED = "packed"  # computed by `prepare` from weights and constants, read by `forward`
+    TEMP = "temp"  # a slot of the arena
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array. `shape` holds INT64 expressions over the program's sizes."""
+
+    name: str
+    type: DataType
+    shape: Shape
+    kind: Kind
+    value: np.ndarray | None = field(default=None, compare=False, repr=False)  # of a CONSTANT (of a WEIGHT: in the model)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The ONNX node that a step comes from, for messages, profiles and comments."""
+
+    node: str
+    op: str
+    module: str = ""  # nn.Module path, where the exporter recorded it
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """`out[index] = value` for all `axes` (outer first). `value` may hold reductions; it never loads `out`,
+
+    except at exactly `index` after the memory plan has put `out` into the place of an operand."""
+
+    name: str
+    out: str
+    axes: tuple[Axis, ...]
+    index: tuple[Expr, ...]
+    value: Expr
+    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Computes that share their leading `axes` (the very same Axis objects): one loop nest runs them row by row.
+
+    A part may load what an earlier part has stored at the same leading indices, nothing else of the group."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    parts: tuple[Compute, ...]
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        return tuple(dict.fromkeys(o for part in self.parts for o in part.origins))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A call into `runtime/`: what `kernel` (a row of kernels.py) computes of `operands`.
+
+    A tile kernel (matmul, convolution) has one output and an epilogue: for all `axes`, `out[index] = value`, where `value`
+    holds `Acc` for the kernel's own result at these axes. Other kernels have `value` None and write `outputs` whole;
+    `fields` names the C fields that hold them.
+    `inner` are the axes it sums over. `operands` maps the kernel's operand names to a Load over `axes` and `inner` (tile
+    kernels: the strides come from the index, which must be linear in them) or to a whole buffer's name. `params` are
+    further sizes and switches by name.
+    """
+
+    name: str
+    kernel: str
+    outputs: tuple[str, ...]
+    operands: tuple[tuple[str, Expr | str], ...]
+    params: tuple[tuple[str, Expr], ...] = ()
+    axes: tuple[Axis, ...] = ()
+    inner: tuple[Axis, ...] = ()
+    index: tuple[Expr, ...] = ()
+    value: Expr | None = None
+    fields: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def out(self) -> str:
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`out` is the memory of `of` under another shape with the same elements in the same order."""
+
+    name: str
+    out: str
+    of: str
+    origins: tuple[Origin, ...] = ()
+
+
+Step = Compute | Group | Kernel | View
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """An int64 known at run time: dimension `dim` of input `input` (`value` None), or an expression over earlier sizes."""
+
+    name: str
+    input: str = ""
+    dim: int = 0
+    value: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What one function of the artifact does: `forward`, or `prepare`.
+
+    `inputs` and `outputs` are in the model's order; `weights` maps a WEIGHT buffer to its data (name as the user knows it).
+    """
+
+    name: str
+    sizes: tuple[Size, ...]
+    buffers: Mapping[str, Buffer]
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def of_kind(self, kind: Kind) -> tuple[Buffer, ...]:
+        """The buffers of a kind, in the order of their making."""
+        return tuple(b for b in self.buffers.values() if b.kind == kind)
+
+
+def written(step: Step) -> tuple[str, ...]:
+    """Names of the buffers that a step stores into (a view counts as storing its own name)."""
+    if isinstance(step, Group):
+        return tuple(dict.fromkeys(p.out for p in step.parts))
+    return step.outputs if isinstance(step, Kernel) else (step.out,)
+
+
+def read(step: Step) -> tuple[str, ...]:
+    """Names of the buffers that a step loads from, each once, in order; not those that a Group stores itself."""
+    from castiron.program.expr import loads
+
+    if isinstance(step, View):
+        return (step.of,)
+    expressions: list[Any] = []
+    names: list[str] = []
+    parts = step.parts if isinstance(step, Group) else (step,)
+    for part in parts:
+        expressions += [*part.index, part.value] if part.value is not None else []
+        if isinstance(part, Kernel):
+            names += [o for _, o in part.operands if isinstance(o, str)]
+            expressions += [o for _, o in part.operands if not isinstance(o, str)]
+    names += [load.buffer for e in expressions for load in loads(e)]
+    own = set(written(step)) if isinstance(step, Group) else set()
+    return tuple(n for n in dict.fromkeys(names) if n not in own)
