@@ -1,0 +1,140 @@
+"""Calls a castiron shared library from Python with NumPy arrays; needs neither torch nor the compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from castiron.errors import CastironError, InputError, WeightsError
+
+MAX_RANK = 16
+
+# ONNX type numbers (TensorProto.DataType) of the arrays that cross the C interface
+_NUMPY: dict[int, np.dtype[Any]] = {
+    1: np.dtype("float32"), 2: np.dtype("uint8"), 3: np.dtype("int8"), 4: np.dtype("uint16"), 5: np.dtype("int16"),
+    6: np.dtype("int32"), 7: np.dtype("int64"), 9: np.dtype("bool"), 10: np.dtype("float16"), 11: np.dtype("float64"),
+    12: np.dtype("uint32"), 13: np.dtype("uint64"), 16: np.dtype(ml_dtypes.bfloat16),
+}  # fmt: skip
+_NUMBERS = {dtype: number for number, dtype in _NUMPY.items()}
+
+
+class _Array(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("type", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("dims", ctypes.c_int64 * MAX_RANK),
+    )
+
+
+class _Error(ctypes.Structure):
+    _fields_ = (("text", ctypes.c_char * 512),)
+
+
+class Model:
+    """A loaded library. Call it with arrays by position or by name; it returns a dict of outputs by name.
+
+    Inputs that are C-contiguous and of the right type are read in place, outputs are written straight into the arrays
+    returned. One Model holds one session: call it from one thread at a time.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, threads: int = 0) -> None:
+        self._library = _open(Path(path))
+        self.name = self._name(Path(path))
+        self._handle = ctypes.c_void_p()
+        source = os.fsencode(weights) if weights is not None else None
+        self._call("load", source, ctypes.byref(self._handle))
+        self.inputs, self.outputs = self._ports("input"), self._ports("output")
+        self._session = ctypes.c_void_p()
+        self._call("session_new", self._handle, ctypes.c_int(threads), ctypes.byref(self._session))
+
+    def __call__(self, *arrays: Any, **named: Any) -> dict[str, np.ndarray]:
+        """Runs the model. Shapes and types are checked against the model; a misfit is an InputError that names the input."""
+        given = self._bind(arrays, named)
+        inputs = (_Array * max(1, len(given)))(*(_described(a) for a in given))
+        outputs = (_Array * max(1, len(self.outputs)))()
+        self._call("session_shape", self._session, inputs, outputs)
+        made = []
+        for slot in outputs[: len(self.outputs)]:
+            array = np.empty(tuple(slot.dims[: slot.rank]), _NUMPY[slot.type])
+            slot.data = array.ctypes.data
+            made.append(array)
+        self._call("session_run", self._session, inputs, outputs)
+        return dict(zip(self.outputs, made, strict=True))
+
+    def _bind(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
+        if len(arrays) > len(self.inputs):
+            raise InputError(f"{self.name} takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(arrays)} were given")
+        given = dict(zip(self.inputs, arrays))
+        for name in named:
+            if name not in self.inputs or name in given:
+                raise InputError(f"input {name!r} is {'given twice' if name in given else 'unknown'}; the inputs are {', '.join(self.inputs)}")
+        given.update(named)
+        missing = [name for name in self.inputs if name not in given]
+        if missing:
+            raise InputError(f"input {missing[0]!r} is missing; the inputs are {', '.join(self.inputs)}")
+        return [np.asarray(given[name], order="C") for name in self.inputs]
+
+    def _ports(self, kind: str) -> tuple[str, ...]:
+        get = getattr(self._library, f"{self.name}_{kind}_name")
+        get.restype = ctypes.c_char_p
+        names = []
+        while (name := get(len(names))) is not None:
+            names.append(name.decode())
+        return tuple(names)
+
+    def _name(self, path: Path) -> str:
+        try:
+            get = self._library.castiron_name
+        except AttributeError:
+            raise InputError(f"{path} is a shared library, but not one that castiron built") from None
+        get.restype = ctypes.c_char_p
+        return str(get().decode())
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        error = _Error()
+        status = getattr(self._library, f"{self.name}_{function}")(*arguments, ctypes.byref(error))
+        if status:
+            message = error.text.decode(errors="replace")
+            raise {2: InputError, 3: WeightsError, 4: MemoryError}.get(status, CastironError)(message)
+
+    def __del__(self) -> None:
+        library = getattr(self, "_library", None)
+        if library is not None and getattr(self, "_session", None):
+            getattr(library, f"{self.name}_session_free")(self._session)
+        if library is not None and getattr(self, "_handle", None):
+            getattr(library, f"{self.name}_weights_free")(self._handle)
+
+
+def _described(array: np.ndarray) -> _Array:
+    if array.dtype not in _NUMBERS:
+        raise InputError(f"arrays of type {array.dtype} cannot be passed; convert to a numeric type first")
+    if array.ndim > MAX_RANK:
+        raise InputError(f"an array of {array.ndim} dimensions cannot be passed; at most {MAX_RANK}")
+    return _Array(array.ctypes.data, _NUMBERS[array.dtype], array.ndim, (ctypes.c_int64 * MAX_RANK)(*array.shape))
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    try:
+        return ctypes.CDLL(str(path.resolve()))
+    except OSError as error:
+        hint = "; build it with --as shared" if re.search(r"invalid ELF|cannot dynamically load|ELF header", str(error)) else ""
+        raise InputError(f"{path} cannot be loaded: {error}{hint}") from None
+
+
+def load(path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, threads: int = 0) -> Model:
+    """A shared library made by `castiron build --as shared`, ready to call.
+
+    weights: a packed or .safetensors file to use instead of the default. threads: 0 for all this process may use.
+    Raises InputError, WeightsError or MemoryError.
+    """
+    return Model(path, weights, threads)

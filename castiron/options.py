@@ -1,0 +1,62 @@
+"""What a build can be told, and the environment: read here, once, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class Form(StrEnum):
+    """What `--as` can ask for."""
+
+    EXE = "exe"  # a static executable
+    SHARED = "shared"  # a shared library and its header
+    STATIC = "static"  # an archive to link, and its header
+    SOURCE = "source"  # a folder of C
+
+
+class Weights(StrEnum):
+    """Where an artifact finds its weights when nobody says otherwise."""
+
+    EMBED = "embed"  # inside the file
+    FILE = "file"  # NAME.weights beside the file
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build.
+
+    form: what to make. weights: where its default weights are. shapes: input name -> sizes to pin. target: a triple such
+    as `aarch64-linux` (None: this machine's). cpu: instruction sets to include (None: all of the target's). error_budget:
+    largest error against float64, as a multiple of the source framework's own. name: prefix of the C symbols (None: from
+    the model's file). verify: run the artifact against its source and refuse a mismatch. dump: folder for every stage.
+    """
+
+    form: Form = Form.EXE
+    weights: Weights = Weights.EMBED
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    target: str | None = None
+    cpu: tuple[str, ...] | None = None
+    error_budget: float = 2.0
+    name: str | None = None
+    verify: bool = True
+    dump: Path | None = None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """cache: where compiled runtime objects are kept (CASTIRON_CACHE). jobs: compilers run at once (CASTIRON_JOBS)."""
+
+    cache: Path
+    jobs: int
+
+
+def environment() -> Environment:
+    """The settings of this process."""
+    base = os.environ.get("CASTIRON_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "castiron"
+    )
+    jobs = int(os.environ.get("CASTIRON_JOBS") or len(os.sched_getaffinity(0)))
+    return Environment(Path(base), max(1, jobs))
