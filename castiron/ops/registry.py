@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from castiron.errors import Unsupported
 from castiron.program.builder import Builder, Tensor
+from castiron.program.expr import Expr, constant
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,15 @@ class Call:
         if tensor.value is None:
             raise Unsupported(f"{self.node.op_type} {self.node.name!r}: input {number} ({why or tensor.name}) must be known at build")
         return tensor.value
+
+    def integers(self, number: int, why: str = "") -> tuple[Expr, ...]:
+        """The elements of integer input `number` in row-major order, known at build or from sizes; else Unsupported."""
+        tensor = self.input(number)
+        if tensor.value is None and tensor.elements is not None:
+            return tensor.elements
+        value = self.known(number, why)
+        assert value is not None
+        return tuple(constant(int(v)) for v in value.flat)
 
 
 Lower = Callable[[Call], None]

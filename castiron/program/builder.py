@@ -14,9 +14,12 @@ from castiron.program.types import Buffer, Compute, Kernel, Kind, Origin, Progra
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A buffer seen by a lowering. `value` is there where the contents are known at build (small constants)."""
+    """A buffer seen by a lowering. `value` is there where the contents are known at build (small constants).
+
+    `elements` of an integer tensor: its contents in row-major order, where they follow from sizes (as Shape gives them)."""
 
     buffer: Buffer
+    elements: tuple[Expr, ...] | None = None
 
     @property
     def name(self) -> str:

@@ -305,20 +305,32 @@ def _product(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def _floordiv(a: Expr, b: Expr) -> Expr:
-    """Exact where every term of `a` is a multiple of a known `b`, or where both are known."""
+    """The terms of `a` that are multiples of a known `b` come out of the division: (2*N + 3) // 2 is N + 1."""
     if isinstance(b, Const) and b.value:
-        terms = polynomial(a)
-        if all(c % b.value == 0 for c in terms.values()):
-            return from_polynomial({m: c // b.value for m, c in terms.items()})
+        whole, rest = _split(polynomial(a), int(b.value))
+        if not set(rest) - {()}:
+            return from_polynomial(_sum(whole, {(): rest.get((), 0) // int(b.value)}, 1))
+        return from_polynomial(_sum(whole, {(_folded("floordiv", (from_polynomial(rest), b), INT64),): 1}, 1))
     if a is b:
         return Const(1, INT64)
     return _folded("floordiv", (a, b), INT64)
 
 
 def _mod(a: Expr, b: Expr) -> Expr:
-    if isinstance(b, Const) and b.value and all(c % b.value == 0 for c in polynomial(a).values()):
-        return Const(0, INT64)
+    if isinstance(b, Const) and b.value:
+        a = from_polynomial(_split(polynomial(a), int(b.value))[1])
     return _folded("mod", (a, b), INT64)
+
+
+def _split(terms: Polynomial, divisor: int) -> tuple[Polynomial, Polynomial]:
+    """Quotient of the terms that `divisor` divides, and the other terms; of the known term only the remainder is left."""
+    whole, rest = {}, {}
+    for monomial, c in terms.items():
+        if c % divisor == 0 or not monomial:
+            whole[monomial] = c // divisor
+        if c % divisor:
+            rest[monomial] = c if monomial else c % divisor
+    return {m: c for m, c in whole.items() if c}, rest
 
 
 def _extreme(op: str) -> Callable[[Expr, Expr], Expr]:
