@@ -1,0 +1,90 @@
+"""Whether an artifact computes what its source computes: the check that ends every build.
+
+Where a float64 reference is at hand, castiron's error against it may be at most `budget` times the source framework's own.
+Else the outputs may differ from the framework's by a small part of their range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from castiron.lab.compare import ulps
+
+RELATIVE = 1e-4
+"""Largest difference from the source framework where no float64 reference is at hand, relative to the output's range."""
+
+ROUNDINGS = 4
+"""An error of this many roundings of the largest value is always allowed: where the framework happens to be exact, twice
+its error would allow nothing."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One output. `allowed`: the largest difference permitted, from float64 (`error`, with the source's own `source_error`)
+    where that is at hand, else from the source (`max_diff`)."""
+
+    name: str
+    n: int
+    max_diff: float
+    ulp: float | None
+    error: float | None
+    source_error: float | None
+    allowed: float
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
+
+
+def verify(
+    found: Mapping[str, np.ndarray],
+    source: Mapping[str, np.ndarray],
+    exact: Mapping[str, np.ndarray] | None,
+    budget: float,
+) -> list[Verdict]:
+    """A verdict for each output of the source. `exact`: the outputs in float64."""
+    return [_verdict(name, found.get(name), array, None if exact is None else exact.get(name), budget) for name, array in source.items()]
+
+
+def _verdict(name: str, found: np.ndarray | None, source: np.ndarray, exact: np.ndarray | None, budget: float) -> Verdict:
+    if found is None or found.shape != source.shape or found.dtype != source.dtype:
+        got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+        return Verdict(name, source.size, float("nan"), None, None, None, 0.0, f"got {got}, expected {source.dtype}{list(source.shape)}")
+    if source.size == 0:
+        return Verdict(name, 0, 0.0, None, None, None, 0.0)
+    difference = distance(found, source)
+    if source.dtype.kind not in "fV":
+        return Verdict(name, source.size, difference, None, None, None, 0.0, "" if difference == 0 else "integer outputs differ")
+    floor = ROUNDINGS * rounding(source)
+    if exact is None or exact.shape != source.shape:
+        allowed = RELATIVE * largest(source) + floor
+        reason = "" if difference <= allowed else f"differs by {difference:.3g} from the source, {allowed:.3g} allowed"
+        return Verdict(name, source.size, difference, ulps(found, source), None, None, allowed, reason)
+    error, own = distance(found, exact), distance(source, exact)
+    allowed = max(budget * own, floor)
+    reason = "" if error <= allowed else f"error {error:.3g} against float64, {allowed:.3g} allowed ({budget:g} × the source's own)"
+    return Verdict(name, source.size, difference, ulps(found, source), error, own, allowed, reason)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """max |a - b| in float64; equal infinities and two NaNs are 0 apart, anything else that is not finite is infinite."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(all="ignore"):
+        apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
+    return float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0))
+
+
+def largest(a: np.ndarray) -> float:
+    """The largest finite magnitude."""
+    values = np.abs(a.astype(np.float64))
+    return float(values[np.isfinite(values)].max(initial=0.0))
+
+
+def rounding(a: np.ndarray) -> float:
+    """Half a unit in the last place of the largest value, in the array's own type."""
+    bits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}[a.dtype.name]
+    return largest(a) * 2.0**-bits
