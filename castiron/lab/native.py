@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from castiron.artifact.load import load
-from castiron.errors import CastironError, InputError, WeightsError
+from castiron.artifact.process import call
 
 
 def run_executable(
@@ -24,15 +23,6 @@ def run_executable(
         call([*([emulator] if emulator else []), str(path.resolve()), *where, *options, "-o", str(answer)])
         with np.load(answer) as archive:
             return {name: archive[name] for name in archive.files}
-
-
-def call(command: Sequence[str]) -> str:
-    """Runs a castiron executable; returns what it printed."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-    if done.returncode == 0:
-        return done.stdout
-    message = done.stderr.strip() or f"{command[0]} ended with status {done.returncode} and no message"
-    raise {2: InputError, 3: WeightsError, 4: MemoryError}.get(done.returncode, CastironError)(message)
 
 
 def run_shared(path: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

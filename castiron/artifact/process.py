@@ -1,0 +1,17 @@
+"""Starts a castiron executable and turns its exit status into the error that it stands for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from castiron.errors import CastironError, InputError, WeightsError
+
+
+def call(command: Sequence[str]) -> str:
+    """What the executable printed; what it said on stderr becomes the message of the error of its exit status."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode == 0:
+        return done.stdout
+    message = done.stderr.strip() or f"{command[0]} ended with status {done.returncode} and no message"
+    raise {2: InputError, 3: WeightsError, 4: MemoryError}.get(done.returncode, CastironError)(message)
