@@ -1,0 +1,247 @@
+"""PyTorch -> Source, by torch.onnx's exporter over torch.export. The only file of frontend/ that needs torch."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import importlib.util
+import io
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from castiron.errors import InputError, ModelError, Unsupported
+from castiron.frontend.source import Arrays, Run, Source
+
+
+def from_module(
+    module: Any, example_inputs: Any, dynamic_shapes: Any = None, name: str = "", origin: Path | None = None
+) -> Source:
+    """An nn.Module. example_inputs: a tuple of arguments of `forward`, or a dictionary of its keyword arguments."""
+    torch = _torch()
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"a model is a file, `file.py:function` or an nn.Module, not {type(module).__name__}")
+    if example_inputs is None:
+        raise InputError(
+            f"{type(module).__name__}: exporting needs example inputs; give a tuple of tensors as `forward` takes them"
+        )
+    args, kwargs = _arguments(torch, example_inputs)
+    was_training = module.training
+    module.eval()
+    try:
+        program = _quietly(lambda: torch.onnx.export(
+            module, args, kwargs=kwargs, dynamo=True, optimize=False, verbose=False, dynamic_shapes=dynamic_shapes
+        ))  # fmt: skip
+    except Exception as error:  # the exporter wraps whatever the user's forward raised; its message says where
+        raise _export_error(type(module).__name__, error) from error
+    finally:
+        module.train(was_training)
+    name = name or type(module).__name__
+    return _source(torch, name, program.model, module, set(module.state_dict()), args, kwargs, origin)
+
+
+def from_function(text: str) -> Source:
+    """`file.py:function` or `package.module:function`."""
+    where, _, function = text.rpartition(":")
+    module = _module_of_file(Path(where)) if where.endswith(".py") else _module_of_name(where, text)
+    make = getattr(module, function, None)
+    if not callable(make):
+        offered = ", ".join(n for n, v in vars(module).items() if callable(v) and not n.startswith("_") and _is_own(v, module))
+        raise InputError(f"{text}: {where} has no function {function!r}" + (f"; it has {offered}" if offered else ""))
+    _torch()
+    made = make()
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise InputError(f"{text} must return (module, example_inputs) or (module, example_inputs, dynamic_shapes)")
+    return from_module(*made, name=function, origin=Path(where) if where.endswith(".py") else None)
+
+
+def from_exported(path: Path) -> Source:
+    """A `.pt2` that torch.export.save wrote."""
+    torch = _torch()
+    try:
+        exported = _quietly(lambda: torch.export.load(path))
+    except Exception as error:  # zip, pickle and JSON errors of a damaged archive; the cause is kept
+        raise ModelError(f"{path} is not a whole .pt2 of this torch ({_first_line(error)}); export it again") from error
+    if exported.example_inputs is None:
+        raise ModelError(f"{path} holds no example inputs; save it with the ExportedProgram's example inputs")
+    args, kwargs = exported.example_inputs
+    try:
+        program = _quietly(lambda: torch.onnx.export(exported, dynamo=True, optimize=False, verbose=False))
+    except Exception as error:
+        raise _export_error(str(path), error) from error
+    return _source(torch, path.stem, program.model, exported.module(), set(exported.state_dict), args, kwargs, path)
+
+
+def from_torchscript(path: Path, example_inputs: Any, dynamic_shapes: Any) -> Source:
+    """A TorchScript file, by the older exporter."""
+    torch = _torch()
+    try:
+        module = _quietly(lambda: torch.jit.load(str(path), map_location="cpu"))
+    except Exception as error:  # torch raises RuntimeError, ValueError and pickle errors alike
+        raise ModelError(
+            f"{path} is no TorchScript module ({_first_line(error)}). A state dict holds no model: give "
+            "`file.py:function` that makes the module and loads it"
+        ) from error
+    if example_inputs is None:
+        raise InputError(
+            f"{path}: TorchScript does not say what its inputs are; write `file.py:function` that returns "
+            "(torch.jit.load(path), example_inputs)"
+        )
+    return _from_script(torch, module, example_inputs, dynamic_shapes, path)
+
+
+def _from_script(torch: ModuleType, module: Any, example_inputs: Any, dynamic_shapes: Any, path: Path) -> Source:
+    args, kwargs = _arguments(torch, example_inputs)
+    module.eval()
+    data = io.BytesIO()
+    try:
+        _quietly(lambda: torch.onnx.export(module, args, data, dynamo=False, dynamic_axes=dynamic_shapes, do_constant_folding=False))
+        model = ir.serde.deserialize_model(__import__("onnx").load_from_string(data.getvalue()))
+    except Exception as error:
+        raise Unsupported(
+            f"{path}: torch {torch.__version__} cannot turn this TorchScript into ONNX ({_first_line(error)}); "
+            "export the original nn.Module with torch.export instead"
+        ) from error
+    return _source(torch, path.stem, model, module, set(module.state_dict()), args, kwargs, path)
+
+
+def _source(
+    torch: ModuleType, name: str, model: ir.Model, module: Any, state: set[str], args: Any, kwargs: Any, origin: Path | None
+) -> Source:
+    inputs, outputs = [str(v.name) for v in model.graph.inputs], [str(v.name) for v in model.graph.outputs]
+    leaves = _tensors(torch, (args, kwargs))
+    if len(leaves) != len(inputs):
+        raise Unsupported(f"{name}: {len(leaves)} example tensors became {len(inputs)} graph inputs ({', '.join(inputs)})")
+    examples = {n: _numpy(t) for n, t in zip(inputs, leaves, strict=True)}
+    parameters = frozenset(n for n in model.graph.initializers if n in state and _is_floating(model.graph.initializers[n]))
+    run = _runner(torch, module, args, kwargs, inputs, outputs, double=False)
+    run64 = _runner(torch, module, args, kwargs, inputs, outputs, double=True)
+    return Source(name, model, parameters, examples, run, run64, "pytorch", origin)
+
+
+def _is_floating(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def _runner(
+    torch: ModuleType, module: Any, args: Any, kwargs: Any, inputs: list[str], outputs: list[str], double: bool
+) -> Run:
+    """The module on arrays by the graph's input names; what is no tensor stays as in the example."""
+    pytree = torch.utils._pytree
+    made: list[Any] = []
+
+    def run(arrays: Arrays) -> dict[str, np.ndarray]:
+        if not made:
+            made.append(copy.deepcopy(module).double() if double else module)
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        names = iter(inputs)
+        given = [_tensor(torch, arrays[next(names)], double) if isinstance(x, torch.Tensor) else x for x in flat]
+        own_args, own_kwargs = pytree.tree_unflatten(given, spec)
+        with torch.no_grad():
+            results = _tensors(torch, made[0](*own_args, **own_kwargs))
+        return {n: _numpy(t) for n, t in zip(outputs, results, strict=True)}
+
+    return run
+
+
+def _arguments(torch: ModuleType, example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example_inputs, dict):
+        return (), example_inputs
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,), {}
+    return tuple(example_inputs), {}
+
+
+def _tensors(torch: ModuleType, tree: Any) -> list[Any]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _tensor(torch: ModuleType, array: np.ndarray, double: bool) -> Any:
+    tensor = torch.from_numpy(np.array(array))  # a copy: a module may write into its input
+    return tensor.double() if double and tensor.is_floating_point() else tensor
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    result: np.ndarray = tensor.detach().cpu().contiguous().numpy()
+    return result
+
+
+def _torch() -> ModuleType:
+    try:
+        import torch
+        import torch.export
+        import torch.onnx
+    except ImportError as error:
+        raise InputError("PyTorch models need torch: pip install 'castiron[torch]'") from error
+    return torch
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(f"castiron_user_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look modules up there
+    with _search_path(path.resolve().parent):
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # the user's own file failed; its error is the message
+            raise InputError(f"{path} fails when imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _module_of_name(name: str, text: str) -> ModuleType:
+    with _search_path(Path.cwd()):
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            raise InputError(f"{text}: cannot import {name!r} ({error})") from error
+
+
+@contextlib.contextmanager
+def _search_path(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _is_own(value: Any, module: ModuleType) -> bool:
+    return getattr(value, "__module__", None) == module.__name__
+
+
+def _export_error(name: str, error: Exception) -> Exception:
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return Unsupported(
+        f"{name}: torch {_torch().__version__} cannot export it ({type(cause).__name__}: {_first_line(cause)}). "
+        "See that `torch.export.export(module, example_inputs, dynamic_shapes=…)` succeeds"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _quietly(work: Callable[[], Any]) -> Any:
+    """The exporter warns and logs about its own insides; none of it is for users of castiron."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            return work()
+    finally:
+        logging.disable(before)

@@ -1,0 +1,97 @@
+"""an operator without a lowering -> its ONNX function body; what is left is reported all at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import onnx
+import onnx_ir as ir
+
+from castiron.errors import Unsupported
+from castiron.graph.inline import inline
+from castiron.graph.nodes import operator_name, place
+from castiron.graph.upgrade import NEWEST, upgrade_graph
+from castiron.ops import registry
+
+_DEPTH = 8  # bodies use operators with bodies; none of the specification goes deeper than three
+
+
+def expand(model: ir.Model) -> ir.Model:
+    """`model` with operators that castiron does not lower replaced by their bodies (types of values must be inferred).
+
+    Raises Unsupported listing every operator that has neither.
+    """
+    for _ in range(_DEPTH):
+        unknown = [node for node in model.graph if registry.find(node) is None]
+        expandable = [node for node in unknown if _give_body(model, node)]
+        if not expandable:
+            break
+        inline(model)
+    _report([node for node in model.graph if registry.find(node) is None])
+    return model
+
+
+def _give_body(model: ir.Model, node: ir.Node) -> bool:
+    """Makes `node` call a function of the model with its operator's body; False where the specification has none."""
+    body = function_body(node, model.opset_imports.get(node.domain, NEWEST if node.domain == "" else 1))
+    if body is None:
+        return False
+    proto, opset = body
+    function = ir.from_proto(proto)
+    upgrade_graph(function, opset)
+    function.opset_imports[""] = NEWEST
+    overload = str(len(model.functions))
+    function.overload, node.overload = overload, overload
+    model.functions[function.identifier()] = function
+    return True
+
+
+def function_body(node: ir.Node, opset: int) -> tuple[onnx.FunctionProto, int] | None:
+    """The function that the specification gives for `node`, and the standard opset it is written in; None: none."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "" if node.domain == "ai.onnx" else node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_context_dependent_function:
+        version = max(schema.context_dependent_function_opset_versions)
+        types = [_type_proto(v) for v in node.inputs]
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, ir.to_proto(node).SerializeToString(), [t.SerializeToString() for t in types]
+        )
+    elif schema.has_function:
+        version = max(schema.function_opset_versions)
+        data = schema.get_function_with_opset_version(version)
+    else:
+        return None
+    function = onnx.FunctionProto()
+    function.ParseFromString(data if isinstance(data, bytes) else data.SerializeToString())
+    if not function.node:
+        return None
+    written = {o.domain: o.version for o in function.opset_import}
+    function.domain, function.name = node.domain, node.op_type
+    return function, written.get("", version)
+
+
+def _type_proto(value: ir.Value | None) -> onnx.TypeProto:
+    if value is None or value.dtype is None:
+        return onnx.TypeProto()
+    shape = None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+    return onnx.helper.make_tensor_type_proto(int(value.dtype), shape)
+
+
+def _report(nodes: list[ir.Node]) -> None:
+    if not nodes:
+        return
+    by_name: dict[str, list[ir.Node]] = defaultdict(list)
+    for node in nodes:
+        by_name[operator_name(node)].append(node)
+    lines = []
+    for name, found in sorted(by_name.items(), key=lambda item: -len(item[1])):
+        places = ", ".join(place(node) for node in found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+        lines.append(f"  {name}, {len(found)} time{'s' if len(found) > 1 else ''}: {places}")
+    raise Unsupported(
+        f"castiron has no lowering for {len(by_name)} operator{'s' if len(by_name) > 1 else ''} of this model:\n"
+        + "\n".join(lines)
+        + "\nRewrite these modules with standard operators, or export a part of the model without them; to add an operator to"
+        " castiron, write its file in castiron/ops."
+    )

@@ -1,0 +1,191 @@
+"""nodes over known small values -> their values; Identity and Dropout -> nothing; If of a known condition -> its branch.
+
+A parameter is never folded and neither is anything computed from one: folding weights is the work of `prepare`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+from onnx_ir.passes import common
+
+from castiron.graph.nodes import add_initializer, bodies, constant_of, is_standard, remove, replace
+
+LIMIT = 1024
+"""Elements of the largest result that is folded in general."""
+INTEGER_LIMIT = 1 << 20
+"""The same for integers and bools: tables of positions, masks."""
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
+
+def fold(model: ir.Model, parameters: frozenset[str]) -> ir.Model:
+    """`model` with everything folded that depends on known small values only; `parameters` names initializers to keep.
+
+    Sizes should be inferred before: values that inference knows (shapes) fold too. Nodes that nothing reads are dropped.
+    """
+    graph = model.graph
+    for node in list(graph):
+        if node.graph is graph:
+            _fold_node(model, node, parameters)
+    common.CommonSubexpressionEliminationPass()(model)
+    common.RemoveUnusedNodesPass()(model)
+    return model
+
+
+def _fold_node(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> None:
+    if is_standard(node, "If"):
+        _choose_branch(model, node, parameters)
+    elif _passes_through(node):
+        _bypass(node)
+    elif is_standard(node, "Constant"):
+        tensor = _constant_tensor(node)
+        if tensor is not None:
+            _become(node, [tensor])
+    else:
+        found = _known_outputs(node) or _evaluated(model, node, parameters)
+        if found is not None:
+            _become(node, found)
+
+
+def _passes_through(node: ir.Node) -> bool:
+    """Whether the first output is the first input as it is, and no other output is wanted."""
+    if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+        return False
+    if is_standard(node, "Dropout"):
+        training = node.inputs[2] if len(node.inputs) > 2 else None
+        known = constant_of(training)
+        return training is None or (known is not None and not known.any())
+    source = node.inputs[0] if node.inputs else None
+    if is_standard(node, "Cast"):
+        return source is not None and source.dtype is not None and source.dtype == node.attributes.get_int("to")
+    return is_standard(node, "Identity")
+
+
+def _bypass(node: ir.Node) -> None:
+    """Lets users of a node's output read its input; stays where the graph's output would lose its name by it."""
+    source, out = node.inputs[0], node.outputs[0]
+    assert source is not None and node.graph is not None
+    if out.is_graph_output():
+        keep = source.producer() is None or source.is_graph_output() or source.producer().graph is not node.graph
+        if keep:
+            if not is_standard(node, "Identity"):
+                _as_identity(node)
+            return
+    replace([out], [source])
+    remove(node.graph, [node])
+
+
+def _as_identity(node: ir.Node) -> None:
+    assert node.graph is not None
+    identity = ir.node("Identity", [node.inputs[0]], name=node.name, metadata_props=dict(node.metadata_props))
+    new, old = identity.outputs[0], node.outputs[0]
+    new.type, new.shape = old.type, old.shape
+    node.graph.insert_before(node, identity)
+    replace([old], [new])
+    remove(node.graph, [node])
+
+
+def _become(node: ir.Node, tensors: list[ir.TensorProtocol]) -> None:
+    """Puts initializers in place of a node's outputs, under the outputs' names."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    top = graph
+    for value, tensor in zip(node.outputs, tensors):
+        name, value.name = value.name or node.name or "constant", None
+        replace([value], [add_initializer(top, name, tensor)])
+    remove(graph, [node])
+
+
+def _constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    tensor = ir.convenience.get_const_tensor(node.outputs[0])
+    if tensor is not None:
+        return tensor
+    for name, attribute in node.attributes.items():
+        if name in ("value_string", "value_strings", "sparse_value"):
+            return None
+        dtype = np.float32 if "float" in name else np.int64
+        return attribute.as_tensor() if name == "value" else ir.tensor(np.asarray(attribute.value, dtype))
+    return None
+
+
+def _known_outputs(node: ir.Node) -> list[ir.TensorProtocol] | None:
+    """The outputs' values where size inference knows them all."""
+    tensors = [value.const_value for value in node.outputs if value.name]
+    return [t for t in tensors if t is not None] if all(t is not None for t in tensors) else None
+
+
+def _evaluated(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> list[ir.TensorProtocol] | None:
+    """The outputs by the reference implementation, where all inputs are known, none is a parameter, and all is small."""
+    if node.op_type in _RANDOM or bodies(node) or node.domain not in ("", "ai.onnx"):
+        return None
+    values = [v for v in node.inputs if v is not None]
+    if any(not v.is_initializer() or v.name in parameters or v.const_value is None for v in values):
+        return None
+    if not values or not all(_is_small(v) for v in [*values, *node.outputs]):
+        return None
+    held = {str(v.name): constant_of(v) for v in values}
+    try:
+        results = ReferenceEvaluator(_single(model, node)).run(None, held)
+    except Exception:  # the reference has gaps; what it cannot do stays in the graph, and is compiled
+        return None
+    arrays = [np.asarray(r) for r in results]
+    return [ir.tensor(a) for a in arrays] if all(_limit(a.dtype.kind in "biu") >= a.size for a in arrays) else None
+
+
+def _is_small(value: ir.Value) -> bool:
+    """Whether a value may be folded, as far as its size is known (inputs always are known)."""
+    if value.shape is None or not all(isinstance(d, int) for d in value.shape):
+        return value.shape is None
+    whole = value.dtype is not None and (value.dtype.is_integer() or value.dtype == ir.DataType.BOOL)
+    return math.prod(int(d) for d in value.shape) <= _limit(whole)
+
+
+def _limit(whole: bool) -> int:
+    return INTEGER_LIMIT if whole else LIMIT
+
+
+def _single(model: ir.Model, node: ir.Node) -> onnx.ModelProto:
+    """A model of this one node; its inputs are the node's."""
+    proto = ir.to_proto(node)
+    values = {v.name: v for v in node.inputs if v is not None}
+    inputs = [onnx.helper.make_tensor_value_info(str(n), int(v.dtype or 1), None) for n, v in values.items()]
+    outputs = [onnx.helper.make_tensor_value_info(o, 0, None) for o in proto.output if o]
+    graph = onnx.helper.make_graph([proto], "node", inputs, outputs)
+    opset = onnx.helper.make_opsetid("", model.opset_imports.get("", onnx.defs.onnx_opset_version()))
+    return onnx.helper.make_model(graph, opset_imports=[opset])
+
+
+def _choose_branch(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> None:
+    """If of a known condition -> the nodes of the branch taken."""
+    condition = constant_of(node.inputs[0])
+    graph = node.graph
+    if condition is None or not isinstance(graph, ir.Graph):
+        return
+    branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
+    for value in list(branch.initializers.values()):
+        tensor = value.const_value
+        if tensor is not None:
+            ir.convenience.replace_all_uses_with(value, add_initializer(graph, str(value.name), tensor))
+    outputs, nodes = list(branch.outputs), list(branch)
+    branch.outputs.clear()
+    branch.remove(nodes)
+    _unique_names(graph, nodes)
+    graph.insert_before(node, nodes)
+    replace(node.outputs, outputs)
+    remove(graph, [node])
+    for moved in nodes:
+        if moved.graph is graph:
+            _fold_node(model, moved, parameters)
+
+
+def _unique_names(graph: ir.Graph, nodes: list[ir.Node]) -> None:
+    taken = {v.name for n in graph for v in n.outputs} | set(graph.initializers) | {v.name for v in graph.inputs}
+    for value in (v for n in nodes for v in n.outputs):
+        base, number = value.name, 2
+        while value.name in taken:
+            value.name, number = f"{base}.{number}", number + 1
+        taken.add(value.name)

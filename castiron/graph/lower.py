@@ -1,0 +1,142 @@
+"""graph -> program: declares the buffers of all values and lets each operator add its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from castiron.errors import Unsupported
+from castiron.graph.nodes import bodies, constant_of, module_path, operator_name, place
+from castiron.graph.sizes import elements_of, require_sizes, shape_of, symbols
+from castiron.ops import registry
+from castiron.program.builder import Builder, Tensor
+from castiron.program.expr import Expr, apply, cast, constant, select
+from castiron.program.types import Kind, Origin, Program, Size
+
+
+def lower(model: ir.Model, parameters: frozenset[str]) -> Program:
+    """The program of a graph whose sizes are inferred. `parameters` names the initializers that become WEIGHT buffers.
+
+    Buffers have the names of their ONNX values. Raises Unsupported for operators, types and sizes that are not compiled.
+    """
+    _refuse_control_flow(model.graph)
+    require_sizes(model)
+    return _Lowering(model, parameters).program()
+
+
+class _Lowering:
+    def __init__(self, model: ir.Model, parameters: frozenset[str]) -> None:
+        self.graph = model.graph
+        self.build = Builder()
+        self.tensors: dict[ir.Value, Tensor] = {}
+        self.outputs: set[str] = set()
+        self.known = symbols(self.graph)
+        self._declare_inputs()
+        self._declare_initializers(parameters)
+
+    def program(self) -> Program:
+        for node in self.graph:
+            self._lower_node(node)
+        outputs = [self._finish_output(value) for value in self.graph.outputs]
+        return self.build.program(self.graph.name or "model", [str(v.name) for v in self.graph.inputs], outputs)
+
+    def _declare_inputs(self) -> None:
+        for name, (source, position) in self.known.items():
+            self.build.sizes.append(Size(name, source, position))
+        for value in self.graph.inputs:
+            self.tensors[value] = self.build.declare(str(value.name), _type(value), shape_of(value), Kind.INPUT)
+
+    def _declare_initializers(self, parameters: frozenset[str]) -> None:
+        for name, value in self.graph.initializers.items():
+            if not value.uses() and not value.is_graph_output():
+                continue
+            kind = Kind.WEIGHT if name in parameters else Kind.CONSTANT
+            array = constant_of(value) if kind == Kind.CONSTANT else None
+            self.tensors[value] = self.build.declare(name, _type(value), shape_of(value), kind, array)
+
+    def _lower_node(self, node: ir.Node) -> None:
+        operator = registry.find(node)
+        if operator is None:
+            raise Unsupported(f"castiron has no lowering for {operator_name(node)} {place(node)}")
+        self.build.origin = (Origin(node.name or "", operator_name(node), module_path(node)),)
+        inputs = tuple(None if v is None else self.tensors[v] for v in node.inputs)
+        outputs = tuple(self._declare_output(v) for v in node.outputs)
+        if outputs and all(t is None or t.elements is not None for t in outputs):
+            for tensor in outputs:
+                if tensor is not None:
+                    self._store_elements(tensor)
+            return
+        operator.lower(registry.Call(node, self.build, inputs, outputs, attributes(node)))
+
+    def _declare_output(self, value: ir.Value) -> Tensor | None:
+        """A buffer for a node's output; None where nothing wants it. What is read again later is no OUTPUT buffer."""
+        if not value.name or not (value.uses() or value.is_graph_output()):
+            return None
+        if value.is_graph_output() and not value.uses() and value.name not in self.build.buffers:
+            tensor = self.build.declare(value.name, _type(value), shape_of(value), Kind.OUTPUT)
+        elif value.is_graph_output():
+            tensor = self.build.temp(_type(value), shape_of(value), f"{value.name}.value")
+        else:
+            tensor = self.build.declare(value.name, _type(value), shape_of(value), Kind.TEMP)
+        self.tensors[value] = Tensor(tensor.buffer, elements_of(value, frozenset(self.known)))
+        return self.tensors[value]
+
+    def _store_elements(self, tensor: Tensor) -> None:
+        """Integers that follow from sizes are stored as such, whatever operators made them."""
+        elements = tensor.elements or ()
+        self.build.compute(tensor, lambda *index: _element(elements, index, tensor.type))
+
+    def _finish_output(self, value: ir.Value) -> str:
+        """The name of the OUTPUT buffer of `value`, copied from where the value is if that is another buffer."""
+        source = self.tensors[value]
+        if source.buffer.kind == Kind.OUTPUT and source.name not in self.outputs:
+            self.outputs.add(source.name)
+            return source.name
+        name, number = str(value.name), 2
+        while name in self.build.buffers:
+            name, number = f"{value.name}.{number}", number + 1
+        self.build.origin = (Origin(name, "Identity"),)
+        out = self.build.declare(name, source.type, source.shape, Kind.OUTPUT)
+        self.build.compute(out, source.load)
+        return name
+
+
+def attributes(node: ir.Node) -> Mapping[str, Any]:
+    """A node's attributes as Python values; tensors as arrays."""
+    return {name: _attribute(a) for name, a in node.attributes.items()}
+
+
+def _attribute(attribute: ir.Attr) -> Any:
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.as_tensor().numpy()
+    if attribute.type == ir.AttributeType.TENSORS:
+        return [t.numpy() for t in attribute.as_tensors()]
+    if attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
+        return list(attribute.value)
+    return attribute.value
+
+
+def _element(elements: tuple[Expr, ...], index: tuple[Expr, ...], type: ir.DataType) -> Expr:
+    value = cast(elements[-1], type) if elements else constant(0, type)
+    for position in reversed(range(len(elements) - 1)):
+        value = select(apply("eq", index[0], position), cast(elements[position], type), value)
+    return value
+
+
+def _type(value: ir.Value) -> ir.DataType:
+    if not isinstance(value.type, ir.TensorType | None) or value.dtype is None or value.dtype == ir.DataType.UNDEFINED:
+        raise Unsupported(f"value {value.name!r} is {value.type or 'of unknown type'}; only tensors are compiled")
+    if value.dtype == ir.DataType.STRING:
+        raise Unsupported(f"value {value.name!r} holds strings; give the model what the strings stand for as numbers")
+    return value.dtype
+
+
+def _refuse_control_flow(graph: ir.Graph) -> None:
+    found = [f"  {operator_name(n)} {place(n)}" for n in graph if bodies(n)]
+    if found:
+        raise Unsupported(
+            "the graph decides at run time what to compute:\n" + "\n".join(found[:20])
+            + "\nPin what it depends on (--shape NAME=…), or export without data-dependent control flow."
+        )
