@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
+
+from castiron.errors import InputError
 
 
 class Form(StrEnum):
@@ -43,6 +47,23 @@ class BuildOptions:
     name: str | None = None
     verify: bool = True
     dump: Path | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> BuildOptions:
+        """From the names and plain values that Python callers and the command line give; InputError names a wrong one."""
+        names = {f.name for f in fields(BuildOptions)}
+        for name in options:
+            if name not in names:
+                raise InputError(f"build() has no option {name!r}; it has {', '.join(sorted(names))}")
+        values = dict(options)
+        for name, kind in (("form", Form), ("weights", Weights)):
+            if name in values and values[name] not in list(kind):
+                raise InputError(f"{name} {values[name]!r} is not one of {', '.join(kind)}")
+            if name in values:
+                values[name] = kind(values[name])
+        if values.get("dump") is not None:
+            values["dump"] = Path(values["dump"])
+        return BuildOptions(**values)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,20 +42,25 @@ def write_code(code: Code, folder: Path) -> None:
 
 
 def objects(job: Job, triple: str, flags: Sequence[str] = ()) -> list[Path]:
-    """The model's own objects for `triple`: the steps once an instruction set, the tables once."""
-    code, folder = job.code, job.work / f"{triple}{'-'.join(flags)}"
-    folder.mkdir(exist_ok=True)
-    write_code(code, folder)
-    include = (runtime.FOLDER, folder)
-    steps = folder / f"{code.name}.c"
-    units = {
-        folder / f"{code.name}.{isa.suffix}.o": zig.Unit(steps, triple, (*MODEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"), include)
+    """The model's own objects: the steps once an instruction set (they call no C library, so they serve any), and the tables.
+
+    What this build has compiled before is not compiled again."""
+    code = job.code
+    write_code(code, job.work)
+    steps = [
+        zig.Unit(job.work / f"{code.name}.c", job.target.static_triple, (*MODEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"), (runtime.FOLDER,))
         for isa in job.isas
-    }
-    tables = zig.Unit(folder / f"{code.name}_api.c", triple, ("-Os", *flags), include)
-    units[folder / f"{code.name}_api.o"] = tables
-    zig.in_parallel(lambda item: zig.compile_unit(item[1], item[0]), list(units.items()))
-    return list(units)
+    ]
+    tables = zig.Unit(job.work / f"{code.name}_api.c", triple, ("-Os", *flags), (runtime.FOLDER, job.work))
+    return zig.in_parallel(lambda unit: _compiled(unit, job.work), [*steps, tables])
+
+
+def _compiled(unit: zig.Unit, folder: Path) -> Path:
+    key = hashlib.sha256(repr((unit.triple, unit.flags)).encode() + unit.source.read_bytes()).hexdigest()[:16]
+    target = folder / f"{unit.source.stem}.{key}.o"
+    if not target.exists():
+        zig.compile_unit(unit, target)
+    return target
 
 
 def blobs_object(job: Job, blobs: Sequence[elf.Blob]) -> list[Path]:
@@ -75,7 +81,7 @@ def blobs_object(job: Job, blobs: Sequence[elf.Blob]) -> list[Path]:
 def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A static, position-independent, stripped executable."""
     triple = job.target.static_triple
-    parts = runtime.objects(runtime.units(triple, job.isas, job.code.kernels, exe=True, shared=False))
+    parts = runtime.objects(runtime.units(job.target, job.isas, job.code.kernels, exe=True, shared=False))
     own = objects(job, triple, ("-DCI_MAIN",))
     with whole(output) as temporary:
         _link(triple, ["-static-pie", "-Wl,-z,noseparate-code"], [*own, *blobs_object(job, blobs), *parts], temporary)
@@ -84,7 +90,7 @@ def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A shared library; only the symbols of its header are visible."""
     triple = job.target.shared_triple
-    parts = runtime.objects(runtime.units(triple, job.isas, job.code.kernels, exe=False, shared=True))
+    parts = runtime.objects(runtime.units(job.target, job.isas, job.code.kernels, exe=False, shared=True))
     own = objects(job, triple, ("-DCI_SHARED",))
     with whole(output) as temporary:
         _link(triple, ["-shared", f"-Wl,-soname,{output.name}"], [*own, *blobs_object(job, blobs), *parts], temporary)
@@ -94,7 +100,7 @@ def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
 def static(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """An archive with everything in it. Its objects use plain POSIX names, so musl's and glibc's linkers take it."""
     triple = job.target.static_triple
-    parts = runtime.objects(runtime.units(triple, job.isas, job.code.kernels, exe=False, shared=False))
+    parts = runtime.objects(runtime.units(job.target, job.isas, job.code.kernels, exe=False, shared=False))
     own = objects(job, triple)
     with whole(output) as temporary:
         members = [str(p) for p in (*own, *blobs_object(job, blobs), *parts)]

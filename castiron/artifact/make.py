@@ -7,17 +7,21 @@ machine code and give the same bits.
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
 from castiron.artifact import link
-from castiron.artifact.files import PACKED_HEADER, whole, write_safetensors
+from castiron.artifact.files import PACKED_HEADER, write_safetensors
 from castiron.artifact.process import call
 from castiron.artifact.readme import source_readme
+from castiron.errors import InputError
 from castiron.options import BuildOptions, Form, Weights
 from castiron.toolchain import targets, zig
 from castiron.toolchain.elf import Blob
@@ -38,31 +42,71 @@ class Parts:
     packed_bytes: int
 
 
-def output_path(output: Path | None, name: str, form: Form) -> Path:
+@dataclass(frozen=True)
+class Staging:
+    """Where a build writes: `output` will be moved to its place when all is well; `work` is for what is on the way there.
+
+    `runnable`: what to start to try the artifact."""
+
+    output: Path
+    work: Path
+
+    @property
+    def runnable(self) -> Path:
+        program = self.work / "program"
+        return program if program.exists() else self.output
+
+
+def output_path(output: str | Path | None, name: str, form: Form) -> Path:
     """Where the artifact goes: as asked; `libNAME.so`, `libNAME.a` or NAME in the current folder where nothing is asked."""
     if output is not None:
-        return output
+        return Path(output)
     prefix = "lib" if form in (Form.SHARED, Form.STATIC) else ""
     return Path(f"{prefix}{name}{SUFFIXES[form]}")
 
 
-def make(parts: Parts, options: BuildOptions, work: Path, output: Path, say: zig.Progress) -> None:
-    """Writes the artifact (and NAME.weights beside it, and its header) whole or not at all."""
+@contextmanager
+def staging(target: Path) -> Iterator[Staging]:
+    """A folder beside `target`; what is in its `out` moves to the target's folder when the block ends well."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise InputError(f"{target.parent} cannot be written to: {error.strerror}") from None
+    if target.is_dir() and not (target / ".castiron").exists():
+        shutil.rmtree(folder)
+        raise InputError(f"{target} is a folder that castiron did not make; give another name with -o")
+    try:
+        (folder / "out").mkdir()
+        yield Staging(folder / "out" / target.name, folder)
+        for file in (folder / "out").iterdir():
+            if (target.parent / file.name).is_dir():
+                shutil.rmtree(target.parent / file.name)
+            os.replace(file, target.parent / file.name)
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make(parts: Parts, options: BuildOptions, place: Staging, say: zig.Progress) -> None:
+    """Writes the artifact, its header, and NAME.weights beside it where weights are not embedded."""
     target = targets.find(options.target)
     isas = targets.chosen(target, options.cpu)
-    triple = target.shared_triple if options.form == Form.SHARED else target.static_triple
-    _ready(triple, say)
-    packed = _pack(parts, options, work, say) if parts.packed_bytes else None
+    _ready(target.shared_triple if options.form == Form.SHARED else target.static_triple, say)
+    packed = _pack(parts, options, place.work, say) if parts.packed_bytes else None
     embedded = options.weights == Weights.EMBED
-    job = link.Job(parts.code(embedded), target, isas, work)
+    job = link.Job(parts.code(embedded), target, isas, place.work)
     say(f"compiling {parts.name} for {', '.join(isa.name for isa in isas)}")
     blobs = _blobs(parts, packed if embedded else None)
-    if options.form == Form.SOURCE:
-        _write_source(job, parts, packed, embedded, output)
-        return
-    {Form.EXE: link.executable, Form.SHARED: link.shared, Form.STATIC: link.static}[options.form](job, blobs, output)
     if packed is not None and not embedded:
-        _copy_weights(packed, output.parent / f"{parts.name}.weights")
+        shutil.copyfile(packed, place.output.parent / f"{parts.name}.weights")
+    if options.form == Form.SOURCE:
+        _write_source(job, parts, packed, embedded, place.output)
+    else:
+        {Form.EXE: link.executable, Form.SHARED: link.shared, Form.STATIC: link.static}[options.form](job, blobs, place.output)
+    if options.form in (Form.STATIC, Form.SOURCE):
+        link.executable(job, blobs, place.work / "program")
 
 
 def _pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> Path:
@@ -97,17 +141,13 @@ def _ready(triple: str, say: zig.Progress) -> None:
         zig.build_libc(triple)
 
 
-def _copy_weights(packed: Path, target: Path) -> None:
-    with whole(target) as temporary:
-        shutil.copyfile(packed, temporary)
-
-
 def _write_source(job: link.Job, parts: Parts, packed: Path | None, embedded: bool, output: Path) -> None:
     data: dict[str, bytes | Path] = {}
     for blob in _blobs(parts, packed if embedded else None):
         data[f"{blob.symbol}.bin"] = blob.data if isinstance(blob.data, bytes) else blob.data.read_bytes()[blob.offset :]
     if packed is not None and not embedded:
         data[f"{parts.name}.weights"] = packed
+    data[".castiron"] = b"made by castiron build --as source; may be replaced by it\n"
     data["blobs.S"] = _assembly([name.removesuffix(".bin") for name in data if name.endswith(".bin")]).encode()
     link.source(job, data, output, source_readme(parts.name, job.code.kernels))
 

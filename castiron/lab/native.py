@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from castiron.artifact.load import load
 from castiron.artifact.process import call
+from castiron.options import Form
 
 
 def run_executable(
@@ -28,3 +31,19 @@ def run_executable(
 def run_shared(path: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a shared library on `inputs`."""
     return load(path)(**inputs)
+
+
+def run_artifact(path: Path, form: Form, inputs: Mapping[str, np.ndarray], emulator: str) -> dict[str, np.ndarray]:
+    """The outputs of an artifact of this form. Of an archive or a source folder, `path` is the program made of it."""
+    if form == Form.SHARED:
+        return run_shared(path, inputs)
+    return run_executable(path, inputs, emulator=emulator)
+
+
+@contextmanager
+def alone(artifact: Path) -> Iterator[Path]:
+    """A copy of an artifact (and of the weights file it looks for beside it) in an otherwise empty folder."""
+    with tempfile.TemporaryDirectory(prefix="castiron-alone-") as folder:
+        for file in (artifact, *artifact.parent.glob("*.weights")):
+            shutil.copy(file, folder)
+        yield Path(folder) / artifact.name

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import castiron
-from castiron.toolchain.targets import InstructionSet
+from castiron.toolchain.targets import InstructionSet, Target
 from castiron.toolchain.zig import Unit, cached, in_parallel
 
 FOLDER = Path(castiron.__file__).parent / "runtime"
@@ -34,11 +34,14 @@ def kernel_sources(kernels: Iterable[str]) -> list[Path]:
     return [FOLDER / "kernels" / _KERNEL_FILES[k] for k in sorted(set(kernels))]
 
 
-def units(triple: str, isas: Sequence[InstructionSet], kernels: Iterable[str], exe: bool, shared: bool) -> list[Unit]:
-    """What an artifact for `triple` needs of the runtime: the kernels in use per instruction set, core, and main."""
+def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str], exe: bool, shared: bool) -> list[Unit]:
+    """What an artifact needs of the runtime: the kernels in use once an instruction set, core, and for a program main.
+
+    Kernels call no C library, so those of static files serve libraries too."""
     flags = (*SMALL_FLAGS, *(("-DCI_SHARED",) if shared else ()))
+    triple = target.shared_triple if shared else target.static_triple
     out = [
-        Unit(source, triple, (*KERNEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"), (FOLDER,))
+        Unit(source, target.static_triple, (*KERNEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"), (FOLDER,))
         for source in kernel_sources(kernels)
         for isa in isas
     ]

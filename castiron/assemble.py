@@ -1,0 +1,122 @@
+"""Compiled programs, weights and reference vectors put together for the printer and the linker."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from castiron import __version__
+from castiron.artifact.files import Recorded, selftest_record
+from castiron.artifact.link import Code
+from castiron.artifact.make import Parts
+from castiron.emit import ModelInfo, Port, print_model
+from castiron.errors import InputError
+from castiron.frontend.source import Source
+from castiron.lab.reference import Vectors
+from castiron.lab.verify import tolerance
+from castiron.options import BuildOptions, Weights
+from castiron.program.plan import Storage
+from castiron.program.planned import Planned
+from castiron.program.types import Kernel, Kind
+from castiron.toolchain import targets
+
+_C_WORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int long main register "
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while".split()
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model on its way to C: its last graph, its two programs with memory placed, and where the blobs' parts lie.
+
+    hash: 64 hex digits over the programs and the layout of the packed weights, not their values."""
+
+    name: str
+    graph: ir.Model
+    prepare: Planned
+    forward: Planned
+    storage: Storage
+    hash: str
+
+
+def identifier(text: str) -> str:
+    """`text` as a C identifier: the prefix of a model's symbols and the stem of its files."""
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "model"
+    return f"model_{name}" if name[0].isdigit() or name in _C_WORDS or name.startswith("ci_") else name
+
+
+def assemble(source: Source, compiled: Compiled, options: BuildOptions, references: Vectors) -> Parts:
+    """What `make` needs. Weights keep the names that the user knows."""
+    weights = {
+        b.name: _tensor(compiled.graph, b.name) for b in compiled.prepare.program.of_kind(Kind.WEIGHT)
+    }
+    selftest = _selftest(compiled, references, options.error_budget)
+
+    def code(embedded: bool) -> Code:
+        info = _info(compiled, options, embedded, len(selftest))
+        files = print_model(compiled.name, compiled.prepare, compiled.forward, info)
+        steps = (*compiled.prepare.program.steps, *compiled.forward.program.steps)
+        return Code(compiled.name, files, frozenset(s.kernel for s in steps if isinstance(s, Kernel)))
+
+    return Parts(compiled.name, code, _constants(compiled), selftest, weights, compiled.storage.packed_bytes)
+
+
+def _tensor(graph: ir.Model, name: str) -> ir.TensorProtocol:
+    tensor = graph.graph.initializers[name].const_value
+    if tensor is None:
+        raise InputError(f"weight {name!r} has no value in the model")
+    return tensor
+
+
+def _info(compiled: Compiled, options: BuildOptions, embedded: bool, selftest: int) -> ModelInfo:
+    forward, buffers = compiled.forward.program, compiled.forward.program.buffers
+    extra = {"activation_bytes": compiled.forward.arena, "source": compiled.graph.producer_name or ""}
+    target = targets.find(options.target)
+    return ModelInfo(
+        hash=compiled.hash,
+        version=__version__,
+        inputs=tuple(Port(n, buffers[n]) for n in forward.inputs),
+        outputs=tuple(Port(n, buffers[n]) for n in forward.outputs),
+        weights=tuple(Port(b.name, b) for b in compiled.prepare.program.of_kind(Kind.WEIGHT)),
+        packed_bytes=compiled.storage.packed_bytes,
+        constant_bytes=compiled.storage.constant_bytes,
+        embedded=embedded and compiled.storage.packed_bytes > 0,
+        isas=tuple(isa.suffix for isa in targets.chosen(target, options.cpu)),
+        weights_file=f"{compiled.name}.weights",
+        selftest_bytes=selftest,
+        info=json.dumps(extra)[1:-1],
+        options=f"--as {options.form} --weights {options.weights}" + "".join(
+            f" --shape {name}={','.join(map(str, sizes))}" for name, sizes in options.shapes.items()
+        ),
+    )
+
+
+def _constants(compiled: Compiled) -> bytes:
+    out = bytearray(compiled.storage.constant_bytes)
+    buffers = {**compiled.prepare.program.buffers, **compiled.forward.program.buffers}
+    for name, offset in compiled.storage.constants.items():
+        value = buffers[name].value
+        assert value is not None, name
+        data = np.ascontiguousarray(value, buffers[name].type.numpy()).tobytes()
+        out[offset : offset + len(data)] = data
+    return bytes(out)
+
+
+def _selftest(compiled: Compiled, references: Vectors, budget: float) -> bytes:
+    """The record of `--selftest`: the inputs, and the source framework's outputs with the difference that is allowed."""
+    program = compiled.forward.program
+    if references.missing or set(program.inputs) - set(references.inputs) or set(program.outputs) - set(references.outputs):
+        return b""
+    arrays = [
+        Recorded("input", port, program.buffers[name].type, references.inputs[name]) for port, name in enumerate(program.inputs)
+    ]
+    for port, name in enumerate(program.outputs):
+        exact = None if references.exact is None else references.exact.get(name)
+        allowed = tolerance(references.outputs[name], exact, budget)
+        arrays.append(Recorded("output", port, program.buffers[name].type, references.outputs[name], allowed))
+    return selftest_record(arrays)

@@ -1,0 +1,63 @@
+"""What a build is compared with: inputs, the source framework's outputs on them, and the same in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from castiron.errors import CastironError, InputError
+from castiron.frontend.examples import example_inputs
+from castiron.frontend.source import Source
+
+Arrays = Mapping[str, np.ndarray]
+
+SLOW_FLOPS = 300e6
+"""Beyond this many operations the float64 pass of an ONNX model (onnx.reference, plain NumPy) takes too long for a build."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """`outputs` of `framework` on `inputs`; `exact`: in float64, or None where that is not at hand.
+
+    `missing`: why there are no outputs to compare with, or empty."""
+
+    inputs: Arrays
+    outputs: Arrays
+    exact: Arrays | None
+    framework: str
+    missing: str = ""
+
+
+def reference_inputs(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """The source's own example inputs where they have the sizes asked for, else generated ones."""
+    given = source.inputs
+    if given is not None and all(n in given and given[n].shape == shape for n, shape in shapes.items()):
+        return dict(given)
+    return example_inputs(source.model, shapes)
+
+
+def vectors(source: Source, shapes: Mapping[str, tuple[int, ...]], flops: int | None) -> Vectors:
+    """Runs the source. `flops`: how many operations a run takes, where that is known."""
+    inputs = reference_inputs(source, shapes)
+    if source.run is None:
+        return Vectors(inputs, {}, None, "", "neither onnxruntime nor a reference can run it here")
+    try:
+        outputs = source.run(inputs)
+    except CastironError:
+        raise
+    except Exception as error:  # whatever the framework raises, in its own classes
+        raise InputError(f"the source itself fails on the example inputs, so nothing can be compared: {error}") from error
+    quick = source.framework == "pytorch" or (flops is not None and flops <= SLOW_FLOPS)
+    return Vectors(inputs, outputs, _exact(source, inputs) if quick else None, source.framework)
+
+
+def _exact(source: Source, inputs: Arrays) -> Arrays | None:
+    """The float64 outputs; None where the framework has no float64 form of some operator."""
+    if source.run64 is None:
+        return None
+    try:
+        return source.run64(inputs)
+    except Exception:  # a reference that cannot be had is no fault of the model: the comparison goes on without it
+        return None

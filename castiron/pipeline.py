@@ -1,0 +1,187 @@
+"""The straight line from a model to a file. The order of stages and passes is stated here and nowhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from castiron.artifact.make import make, output_path, staging
+from castiron.assemble import Compiled, assemble, identifier
+from castiron.dump import Dump
+from castiron.errors import MismatchError
+from castiron.frontend import source as frontend
+from castiron.frontend.source import Source
+from castiron.graph.batchnorm import fold_batchnorm
+from castiron.graph.expand import expand
+from castiron.graph.fold import fold
+from castiron.graph.inline import inline
+from castiron.graph.lower import lower
+from castiron.graph.names import clean_names
+from castiron.graph.pin import pin
+from castiron.graph.sizes import infer_sizes
+from castiron.graph.upgrade import upgrade
+from castiron.lab.native import alone, run_artifact
+from castiron.lab.reference import Vectors, vectors
+from castiron.lab.verify import Verdict, verify
+from castiron.options import BuildOptions, Form, Weights
+from castiron.program.check import check
+from castiron.program.cost import known, total_flops
+from castiron.program.dead import dead
+from castiron.program.fuse import fuse
+from castiron.program.group import group
+from castiron.program.layout import layout
+from castiron.program.plan import Storage, plan, storage
+from castiron.program.planned import Planned
+from castiron.program.split import split
+from castiron.program.text import text
+from castiron.program.types import Program
+from castiron.program.views import views
+from castiron.toolchain import targets
+from castiron.toolchain.zig import Progress
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a build made. `reference`: what it was compared with; `unverified`: why it was not compared. Sizes in bytes;
+    `arena_bytes` None: the memory of activations depends on sizes known at run time."""
+
+    path: Path
+    form: Form
+    target: str
+    isas: tuple[str, ...]
+    hash: str
+    bytes: int
+    weights: Weights
+    packed_bytes: int
+    arena_bytes: int | None
+    seconds: float
+    reference: str
+    verdicts: tuple[Verdict, ...]
+    unverified: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The verdicts on an artifact, or why there are none."""
+
+    verdicts: tuple[Verdict, ...]
+    unverified: str = ""
+
+
+def build(
+    model: Any,
+    output: str | Path | None = None,
+    *,
+    example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    progress: Progress = lambda text: None,
+    **options: Any,
+) -> Report:
+    """Builds `model` into one native file and checks that it computes the same.
+
+    model: an `nn.Module` (with `example_inputs`, and `dynamic_shapes` as `torch.export.export` takes them), an
+    `onnx_ir.Model`, or what the command line takes: a path or `file.py:function`. output: the file to write. options: the
+    fields of `BuildOptions`. progress: called with a line of text at each stage.
+    Raises a CastironError; then no file has been written.
+    """
+    started = time.monotonic()
+    chosen = BuildOptions.of(options)
+    progress("loading the model")
+    source = frontend.load(model, example_inputs, dynamic_shapes)
+    compiled = compile_source(source, chosen, Dump(chosen.dump), progress)
+    progress(f"running the source ({source.framework})")
+    references = vectors(source, chosen.shapes, known(total_flops(compiled.forward.program)))
+    parts = assemble(source, compiled, chosen, references)
+    target = output_path(output, compiled.name, chosen.form)
+    with staging(target) as place:
+        make(parts, chosen, place, progress)
+        checked = check_built(place.runnable, chosen, references, progress)
+    return _report(target, compiled, chosen, parts.packed_bytes, references, checked, started)
+
+
+def compile_source(source: Source, options: BuildOptions, dump: Dump, say: Progress) -> Compiled:
+    """Everything before C."""
+    say("reading the graph")
+    model = compile_graph(source, options.shapes, dump)
+    say("lowering and fusing")
+    prepare, forward, places = compile_programs(lower(model, source.parameters), dump)
+    digest = hashlib.sha256("\n".join((text(prepare.program), text(forward.program), repr(places))).encode()).hexdigest()
+    return Compiled(identifier(options.name or source.name), model, prepare, forward, places, digest)
+
+
+def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: Dump) -> ir.Model:
+    """The graph that is lowered: newest operators, sizes inferred, what is known folded."""
+    model = dump.graph("00-import", clean_names(source.model))
+    model = dump.graph("10-upgrade", inline(upgrade(model)))
+    model = dump.graph("20-sizes", infer_sizes(pin(model, shapes)))
+    model = dump.graph("30-fold", infer_sizes(fold(model, source.parameters)))
+    model = dump.graph("40-expand", infer_sizes(expand(model)))
+    return dump.graph("50-batchnorm", infer_sizes(fold_batchnorm(fold(model, source.parameters))))
+
+
+def compile_programs(program: Program, dump: Dump) -> tuple[Planned, Planned, Storage]:
+    """(prepare, forward) with memory placed, and where packed weights and constants lie."""
+    prepare, forward = split(views(dump.program("60-lowered", program)))
+    prepare = dump.program("70-prepare", group(fuse(dead(prepare))))
+    forward = dump.program("71-forward", group(fuse(layout(dead(forward)))))
+    check(prepare)
+    check(forward)
+    places = storage(prepare, forward)
+    return plan(prepare, places), plan(forward, places), places
+
+
+def check_built(
+    path: Path, options: BuildOptions, references: Vectors, say: Progress
+) -> Checked:
+    """Verdicts on a built artifact; MismatchError where one is not OK."""
+    if not options.verify:
+        return Checked((), "--no-verify")
+    emulator = targets.find(options.target).emulator
+    if references.missing or emulator is None:
+        return Checked((), references.missing or f"no qemu for {options.target} on this machine")
+    say("comparing with the source")
+    verdicts = verify(run_artifact(path, options.form, references.inputs, emulator), references.outputs, references.exact, options.error_budget)
+    wrong = [v for v in verdicts if not v.ok]
+    if wrong:
+        listed = "; ".join(f"output {v.name!r}: {v.reason}" for v in wrong)
+        raise MismatchError(f"the artifact does not match its source and was removed (--no-verify keeps it): {listed}")
+    return Checked(tuple(verdicts))
+
+
+def check_artifact(artifact: Path, model: Any, shapes: Mapping[str, tuple[int, ...]], budget: float, say: Progress) -> list[Verdict]:
+    """Verdicts on an executable or shared library that lies alone in an empty folder, against `model`."""
+    say("running the source")
+    source = frontend.load(model)
+    references = vectors(source, shapes, None)
+    form = Form.SHARED if ".so" in artifact.name else Form.EXE
+    say("running the artifact")
+    with alone(artifact) as copy:
+        return verify(run_artifact(copy, form, references.inputs, ""), references.outputs, references.exact, budget)
+
+
+def _report(
+    path: Path, compiled: Compiled, options: BuildOptions, packed: int, references: Vectors, checked: Checked, started: float
+) -> Report:
+    target = targets.find(options.target)
+    files = [f for f in path.rglob("*") if f.is_file()] if path.is_dir() else [path]
+    return Report(
+        path=path,
+        form=options.form,
+        target=target.name,
+        isas=tuple(isa.name for isa in targets.chosen(target, options.cpu)),
+        hash=compiled.hash,
+        bytes=sum(f.stat().st_size for f in files),
+        weights=options.weights,
+        packed_bytes=packed,
+        arena_bytes=compiled.forward.arena,
+        seconds=time.monotonic() - started,
+        reference=references.framework,
+        verdicts=checked.verdicts,
+        unverified=checked.unverified,
+    )
