@@ -1,0 +1,71 @@
+#include "sizes.h"
+
+#include "error.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* "input 'y': expected float32[batch,4] with batch = 3, got float32[5,4]". size -1: no size to tell the value of. */
+static int fail_input(const ci_model *model, const ci_port *port, const ci_array *array, int32_t size, int64_t value,
+                      ci_error *error) {
+    char expected[160], found[160], with[96];
+    ci_text text = ci_text_in(expected, sizeof expected);
+    ci_put_shape(&text, port->rank, port->dims, model->sizes);
+    text = ci_text_in(found, sizeof found);
+    if (array->rank < 0 || array->rank > CI_MAX_RANK) ci_put(&text, " of rank %d", array->rank);
+    else ci_put_shape(&text, array->rank, array->dims, NULL);
+    text = ci_text_in(with, sizeof with);
+    if (size >= 0) ci_put(&text, " with %s = %" PRId64, model->sizes[size].name, value);
+    return ci_fail(error, CI_BAD_INPUT, "input '%s': expected %s%s%s, got %s%s", port->name, ci_type_name(port->type), expected,
+                   with, ci_type_name(array->type), found);
+}
+
+static int check_kinds(const ci_model *model, const ci_array *inputs, ci_error *error) {
+    for (int32_t i = 0; i < model->input_count; ++i) {
+        const ci_port *port = &model->inputs[i];
+        if (inputs[i].type != port->type || inputs[i].rank != port->rank)
+            return fail_input(model, port, &inputs[i], -1, 0, error);
+        if (ci_array_bytes(inputs[i].type, inputs[i].rank, inputs[i].dims) < 0)
+            return ci_fail(error, CI_BAD_INPUT, "input '%s': its dimensions are negative or too large to exist", port->name);
+    }
+    return CI_OK;
+}
+
+static int check_dims(const ci_model *model, const ci_array *inputs, const int64_t *sizes, ci_error *error) {
+    for (int32_t i = 0; i < model->input_count; ++i) {
+        const ci_port *port = &model->inputs[i];
+        for (int32_t d = 0; d < port->rank; ++d) {
+            int32_t size = port->dims[d] < 0 ? (int32_t)(-1 - port->dims[d]) : -1;
+            int64_t expected = size < 0 ? port->dims[d] : sizes[size];
+            if (inputs[i].dims[d] != expected) return fail_input(model, port, &inputs[i], size, expected, error);
+        }
+    }
+    return CI_OK;
+}
+
+int ci_sizes_of(const ci_model *model, const ci_array *inputs, int64_t *sizes, ci_error *error) {
+    int status = check_kinds(model, inputs, error);
+    if (status) return status;
+    for (int32_t k = 0; k < model->size_count; ++k) {
+        const ci_size *size = &model->sizes[k];
+        sizes[k] = size->input < 0 ? 0 : inputs[size->input].dims[size->dim];
+    }
+    if (model->derive) model->derive(sizes);
+    return check_dims(model, inputs, sizes, error);
+}
+
+int ci_outputs_of(const ci_model *model, const int64_t *sizes, ci_array *outputs, ci_error *error) {
+    for (int32_t i = 0; i < model->output_count; ++i) {
+        const ci_port *port = &model->outputs[i];
+        outputs[i].type = port->type;
+        outputs[i].rank = port->rank;
+        for (int32_t d = 0; d < port->rank; ++d)
+            outputs[i].dims[d] = port->dims[d] < 0 ? sizes[-1 - port->dims[d]] : port->dims[d];
+        if (ci_array_bytes(port->type, port->rank, outputs[i].dims) >= 0) continue;
+        char shape[160];
+        ci_text text = ci_text_in(shape, sizeof shape);
+        ci_put_shape(&text, port->rank, outputs[i].dims, NULL);
+        return ci_fail(error, CI_BAD_INPUT, "these input shapes would give output '%s' the impossible shape %s", port->name, shape);
+    }
+    return CI_OK;
+}
