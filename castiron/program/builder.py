@@ -85,7 +85,7 @@ class Builder:
 
     def known(self, value: np.ndarray, type: DataType, hint: str) -> Tensor:
         """A new constant array."""
-        return self.declare(self._unique(hint, self.buffers), type, value.shape, Kind.CONSTANT, np.ascontiguousarray(value))
+        return self.declare(self._unique(hint, self.buffers), type, value.shape, Kind.CONSTANT, np.asarray(value, order="C"))
 
     # steps
 
