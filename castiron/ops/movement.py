@@ -1,0 +1,302 @@
+"""Shapes, slices and orders: operators that only move elements. Each is index arithmetic, or a view.
+
+Specification: https://onnx.ai/onnx/operators/ (onnx__Reshape.html, onnx__Transpose.html, onnx__Slice.html, …)
+Opset history: Squeeze, Unsqueeze, Split (13), Slice (10), Pad (11), Reshape (5), Tile (6) took attributes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from castiron.errors import Unsupported
+from castiron.ops.common import (
+    ONE,
+    ZERO,
+    attribute_to_input,
+    constant_node,
+    drop_consumed_inputs,
+    fail,
+    integers,
+    normal_axes,
+    normal_axis,
+    renewed,
+    scalar_of,
+    static,
+)
+from castiron.ops.registry import Call, Case, Operator
+from castiron.program.expr import Expr, all_of, apply, cast, constant, select
+
+
+def _lower_view(call: Call) -> None:
+    call.build.view(call.out, call.input(0))
+
+
+def _lower_transpose(call: Call) -> None:
+    x = call.input(0)
+    order = call.attribute("perm") or list(range(x.rank))[::-1]
+    place = {dim: position for position, dim in enumerate(order)}
+    call.build.compute(call.out, lambda *index: x.load(*(index[place[d]] for d in range(x.rank))))
+
+
+def _lower_concat(call: Call) -> None:
+    axis = normal_axis(call, call.attribute("axis", 1), call.out.rank)
+    offset: Expr = ZERO
+    for part in call.inputs:
+        assert part is not None
+        axes = call.build.axes(part.shape)
+        index = [a.var for a in axes]
+        place = [i + offset if d == axis else i for d, i in enumerate(index)]
+        call.build.store(call.out, axes, place, part.load(*index))
+        offset = offset + part.shape[axis]
+
+
+def _lower_split(call: Call) -> None:
+    x = call.input(0)
+    axis = normal_axis(call, call.attribute("axis", 0), x.rank)
+    offset: Expr = ZERO
+    for out in call.outputs:
+        if out is None:
+            fail(call, "every part needs a name, so that the sizes of all are known")
+        start = offset
+        call.build.compute(out, lambda *i, s=start: x.load(*(v + s if d == axis else v for d, v in enumerate(i))))
+        offset = offset + out.shape[axis]
+
+
+def _slice_start(start: Expr, step: int, extent: Expr) -> Expr:
+    """Where a slice begins. An empty slice loads nothing, so forward slices need no upper bound."""
+    known = static(start)
+    if known is None:
+        start = select(start < 0, start + extent, start)
+    elif known < 0:
+        start = start + extent
+    if step < 0:
+        return apply("max", apply("min", start, extent - 1), 0)
+    return start if known is not None and known >= -1 else apply("max", start, 0)
+
+
+def _lower_slice(call: Call) -> None:
+    x = call.input(0)
+    starts = call.integers(1, "starts")
+    axes = [static(a) for a in call.integers(3, "axes")] if call.optional(3) else list(range(len(starts)))
+    steps = [static(s) for s in call.integers(4, "steps")] if call.optional(4) else [1] * len(starts)
+    if None in axes or None in steps:
+        fail(call, "axes and steps must be known at build")
+    moved = {}
+    for start, axis, step in zip(starts, axes, steps, strict=True):
+        assert axis is not None and step is not None
+        axis = normal_axis(call, axis, x.rank)
+        moved[axis] = (_slice_start(start, step, x.shape[axis]), step)
+
+    def value(*index: Expr) -> Expr:
+        return x.load(*(moved[d][0] + i * moved[d][1] if d in moved else i for d, i in enumerate(index)))
+
+    call.build.compute(call.out, value)
+
+
+def _reflected(i: Expr, extent: Expr, before: Expr, after: Expr) -> Expr:
+    """`i` folded back at both ends, which are not repeated; the ends once where the pads are known to be short."""
+    last = extent - 1
+    size, short = static(extent), [static(before), static(after)]
+    if size is not None and all(p is not None and p < size for p in short):
+        away = apply("max", i, -i)
+        return apply("min", away, last * 2 - away)
+    away = i % apply("max", last * 2, 1)
+    return apply("min", away, last * 2 - away)
+
+
+def _padded_index(mode: str, i: Expr, extent: Expr, before: Expr, after: Expr) -> Expr:
+    if mode == "reflect":
+        return _reflected(i, extent, before, after)
+    if mode == "wrap":
+        return i % extent
+    return apply("max", apply("min", i, extent - 1), 0) if mode == "edge" else i
+
+
+def _lower_pad(call: Call) -> None:
+    x, mode = call.input(0), call.attribute("mode", "constant")
+    pads = call.integers(1, "pads")
+    given = [static(a) for a in call.integers(3, "axes")] if call.optional(3) else list(range(x.rank))
+    axes = normal_axes(call, [a for a in given if a is not None], x.rank)
+    if len(pads) != 2 * len(axes):
+        fail(call, f"{len(pads)} pads for {len(axes)} axes")
+    after = dict(zip(axes, pads[len(axes) :], strict=True))
+    before = {a: p for a, p in zip(axes, pads, strict=False) if p is not ZERO or after[a] is not ZERO}
+    fill = constant(0, x.type) if call.optional(2) is None else scalar_of(call.input(2))
+
+    def value(*index: Expr) -> Expr:
+        inside, place = [], list(index)
+        for axis, pad in before.items():
+            extent, place[axis] = x.shape[axis], index[axis] - pad
+            if mode == "constant":
+                inside += [] if pad is ZERO else [place[axis] >= 0]
+                inside += [] if after[axis] is ZERO else [place[axis] < extent]
+            place[axis] = _padded_index(mode, place[axis], extent, pad, after[axis])
+        return select(all_of(inside), x.load(*place), fill)
+
+    call.build.compute(call.out, value)
+
+
+def _lower_expand(call: Call) -> None:
+    x = call.input(0)
+    call.build.compute(call.out, lambda *index: x.broadcast(index))
+
+
+def _lower_tile(call: Call) -> None:
+    x = call.input(0)
+
+    def value(*index: Expr) -> Expr:
+        same = [out is size for out, size in zip(call.out.shape, x.shape, strict=True)]
+        whole = zip(same, index, x.shape, strict=True)
+        return x.load(*(i if keep else ZERO if size is ONE else i % size for keep, i, size in whole))
+
+    call.build.compute(call.out, value)
+
+
+def _lower_depth_to_space(call: Call) -> None:
+    x, block = call.input(0), int(call.attribute("blocksize"))
+    crd = call.attribute("mode", "DCR") == "CRD"
+    n, depth, h, w = x.shape
+    channels = depth // (block * block)
+    axes = call.build.axes([n, channels, h, block, w, block])
+    b, c, y, i, xx, j = (a.var for a in axes)
+    channel = c * (block * block) + i * block + j if crd else (i * block + j) * channels + c
+    call.build.store(call.out, axes, (b, c, y * block + i, xx * block + j), x.load(b, channel, y, xx))
+
+
+def _lower_space_to_depth(call: Call) -> None:
+    x, block = call.input(0), int(call.attribute("blocksize"))
+    n, channels = x.shape[:2]
+    axes = call.build.axes([n, block, block, channels, *call.out.shape[2:]])
+    b, i, j, c, y, xx = (a.var for a in axes)
+    place = (b, (i * block + j) * channels + c, y, xx)
+    call.build.store(call.out, axes, place, x.load(b, c, y * block + i, xx * block + j))
+
+
+def _lower_trilu(call: Call) -> None:
+    x, k = call.input(0), call.optional(1)
+    diagonal = ZERO if k is None else cast(scalar_of(k), DataType.INT64)
+    upper = call.attribute("upper", 1)
+
+    def value(*index: Expr) -> Expr:
+        row, column = index[-2:]
+        kept = row + diagonal <= column if upper else column <= row + diagonal
+        return select(kept, x.load(*index), constant(0, x.type))
+
+    call.build.compute(call.out, value)
+
+
+def _lower_reverse_sequence(call: Call) -> None:
+    x, lengths = call.input(0), call.input(1)
+    batch, time = call.attribute("batch_axis", 1), call.attribute("time_axis", 0)
+
+    def value(*index: Expr) -> Expr:
+        length, t = lengths.load(index[batch]), index[time]
+        place = list(index)
+        place[time] = apply("min", apply("max", select(t < length, length - 1 - t, t), 0), x.shape[time] - 1)
+        return x.load(*place)
+
+    call.build.compute(call.out, value)
+
+
+# Upgrades -----------------------------------------------------------------------------------------------------------------
+
+
+def _upgrade_slice(node: ir.Node, opset: int) -> list[ir.Node] | None:
+    starts, ends = integers(node, "starts"), integers(node, "ends")
+    if opset >= 10 or starts is None or ends is None:
+        return None
+    axes = integers(node, "axes") or list(range(len(starts)))
+    extra = [constant_node(v) for v in (starts, ends, axes)]
+    inputs = [node.inputs[0], *(e.outputs[0] for e in extra)]
+    return [*extra, renewed(node, inputs, drop=["starts", "ends", "axes"])]
+
+
+def _upgrade_pad(node: ir.Node, opset: int) -> list[ir.Node] | None:
+    pads = integers(node, "pads") or integers(node, "paddings")
+    if opset >= 11 or pads is None:
+        return None
+    x, value = node.inputs[0], node.attributes.get("value")
+    type = x.dtype if x is not None and x.dtype is not None else DataType.FLOAT
+    extra = [constant_node(pads), constant_node(0.0 if value is None else value.as_float(), type)]
+    inputs = [x, *(e.outputs[0] for e in extra)]
+    return [*extra, renewed(node, inputs, drop=["pads", "paddings", "value"])]
+
+
+def _upgrade_tile(node: ir.Node, opset: int) -> list[ir.Node] | None:
+    """Before 6: Tile(x, tiles, axis), one axis at a time."""
+    if opset >= 6 or len(node.inputs) != 3:
+        return None
+    x, tiles, axis = node.inputs
+    if x is None or x.shape is None or axis is None or axis.const_value is None:
+        raise Unsupported(f"Tile {node.name!r}: opset {opset} needs a known rank and axis")
+    before = int(axis.const_value.numpy().item())
+    ones = [constant_node([1] * before), constant_node([1] * (len(x.shape) - before - 1)), constant_node([1])]
+    one = ir.node("Reshape", [tiles, ones[2].outputs[0]])
+    repeats = ir.node("Concat", [ones[0].outputs[0], one.outputs[0], ones[1].outputs[0]], {"axis": 0})
+    return [*ones, one, repeats, renewed(node, [x, repeats.outputs[0]])]
+
+
+def _upgrade_split(node: ir.Node, opset: int) -> list[ir.Node] | None:
+    upgraded = attribute_to_input("split", 1, before=13)(node, opset)
+    if upgraded is None and opset < 18 and len(node.inputs) < 2:
+        return [renewed(node, num_outputs=len(node.outputs))]
+    return upgraded
+
+
+def _upgrade_concat(node: ir.Node, opset: int) -> list[ir.Node] | None:
+    """Before 4 the axis could be left out: 1."""
+    return [renewed(node, axis=1)] if opset < 4 and "axis" not in node.attributes else None
+
+
+_upgrade_axes = attribute_to_input("axes", 1, before=13)
+
+
+def _upgrade_reshape(node: ir.Node, opset: int) -> Sequence[ir.Node] | None:
+    return attribute_to_input("shape", 1, before=5)(node, opset) or drop_consumed_inputs(node, opset)
+
+
+_X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def _i(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+OPERATORS = (
+    Operator("Concat", _lower_concat, upgrade=_upgrade_concat, cases=(Case("three", (_X, _X[:, :1], _X), {"axis": 1}),)),
+    Operator("DepthToSpace", _lower_depth_to_space),
+    Operator("Expand", _lower_expand),
+    Operator("Flatten", _lower_view),
+    Operator(
+        "Pad",
+        _lower_pad,
+        upgrade=_upgrade_pad,
+        cases=(
+            Case("crop", (_X, _i(-1, 0, 1, 0, 0, -2))),
+            Case("reflect long", (_X, _i(0, 0, 7, 0, 5, 6)), {"mode": "reflect"}),
+            Case("wrap", (_X, _i(1, 0, 3, 1, 2, 5)), {"mode": "wrap"}),
+        ),
+    ),
+    Operator("Reshape", _lower_view, upgrade=_upgrade_reshape),
+    Operator("ReverseSequence", _lower_reverse_sequence),
+    Operator(
+        "Slice",
+        _lower_slice,
+        upgrade=_upgrade_slice,
+        cases=(
+            Case("backwards", (_X, _i(-1, 100), _i(-100, 0), _i(1, 2), _i(-1, -2))),
+            Case("beyond", (_X, _i(-100), _i(100), _i(2))),
+        ),
+    ),
+    Operator("SpaceToDepth", _lower_space_to_depth),
+    Operator("Split", _lower_split, upgrade=_upgrade_split),
+    Operator("Squeeze", _lower_view, upgrade=_upgrade_axes),
+    Operator("Tile", _lower_tile, upgrade=_upgrade_tile, cases=(Case("one", (_X[:1], _i(3, 1, 2))),)),
+    Operator("Transpose", _lower_transpose, cases=(Case("cycle", (_X,), {"perm": [1, 2, 0]}),)),
+    Operator("Trilu", _lower_trilu),
+    Operator("Unsqueeze", _lower_view, upgrade=_upgrade_axes),
+)
