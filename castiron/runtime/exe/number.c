@@ -1,0 +1,318 @@
+#include "number.h"
+
+#include "bignum.h"
+
+#include <string.h>
+
+typedef unsigned __int128 uint128;
+
+/* value = mantissa * 2^exponent, mantissa < 2^precision, exponent >= least */
+typedef struct format {
+    int precision, least, exponent_bits;
+} format;
+
+static format format_of(int32_t type)
+{
+    switch (type) {
+    case CI_FLOAT16: return (format){11, -24, 5};
+    case CI_BFLOAT16: return (format){8, -133, 8};
+    case CI_FLOAT: return (format){24, -149, 8};
+    default: return (format){53, -1074, 11};
+    }
+}
+
+static uint64_t infinity_of(format f)
+{
+    return ((1ull << f.exponent_bits) - 1) << (f.precision - 1);
+}
+
+/* Printing ------------------------------------------------------------------------------------------------------------- */
+
+int ci_print_uint(char *text, uint64_t value)
+{
+    char reversed[20];
+    int count = 0;
+    do reversed[count++] = (char)('0' + value % 10);
+    while (value /= 10);
+    for (int i = 0; i < count; i++) text[i] = reversed[count - 1 - i];
+    return count;
+}
+
+int ci_print_int(char *text, int64_t value)
+{
+    if (value >= 0) return ci_print_uint(text, (uint64_t)value);
+    *text = '-';
+    return 1 + ci_print_uint(text + 1, 0 - (uint64_t)value);
+}
+
+/* A float taken apart. `narrow`: the gap below is half the gap above. `even`: both midpoints round to it. */
+typedef struct binary {
+    uint64_t mantissa;
+    int exponent;
+    bool narrow, even;
+} binary;
+
+/* Digits d1 d2 ..., standing for 0.d1d2... * 10^point. */
+typedef struct digits {
+    int count, point;
+    char text[20];
+} digits;
+
+/* At most the true point, at least one less: floor(log10) of the power of two below the value. */
+static int least_point(const binary *b)
+{
+    int width = 64 - __builtin_clzll(b->mantissa);
+    return (int)(((int64_t)(b->exponent + width - 1) * 1292913986) >> 32);
+}
+
+/* Both generators follow Burger and Dybvig: value = r / s, half gaps below and above `low` / s and `high` / s; digits are
+   taken off until what is left is within a half gap. This one needs -110 <= exponent <= 60 to stay in 128 bits. */
+static void shortest_small(const binary *b, digits *out)
+{
+    int narrow = b->narrow, up = b->exponent > 0 ? b->exponent : 0, down = b->exponent < 0 ? -b->exponent : 0;
+    uint128 low = (uint128)1 << up, r = (uint128)b->mantissa << (1 + narrow + up), s = (uint128)1 << (1 + narrow + down);
+    out->point = least_point(b);
+    for (int i = 0; i < out->point; i++) s *= 10;
+    for (int i = 0; i > out->point; i--) r *= 10, low *= 10;
+    while (r + (low << narrow) + b->even > s) s *= 10, out->point++;
+    for (out->count = 0;;) {
+        int digit = 0;
+        r *= 10, low *= 10;
+        for (; r >= s; r -= s) digit++;
+        bool below = r < low + b->even, above = r + (low << narrow) + b->even > s;
+        if (below || above) {
+            bool higher = above && (!below || r * 2 > s || (r * 2 == s && digit % 2));
+            out->text[out->count++] = (char)('0' + digit + higher);
+            return;
+        }
+        out->text[out->count++] = (char)('0' + digit);
+    }
+}
+
+/* r + high >= s (or > s, where the midpoint does not round to the value) */
+static bool reaches(const ci_big *r, const ci_big *high, const ci_big *s, bool even)
+{
+    ci_big sum = *r;
+    ci_big_add(&sum, high);
+    return ci_big_compare(&sum, s) >= (even ? 0 : 1);
+}
+
+static void shortest_big(const binary *b, digits *out)
+{
+    ci_big r, s, low, high;
+    int narrow = b->narrow, up = b->exponent > 0 ? b->exponent : 0, down = b->exponent < 0 ? -b->exponent : 0;
+    int point = least_point(b), tens = point < 0 ? -point : 0;
+    ci_big_set(&r, b->mantissa), ci_big_set(&s, 1), ci_big_set(&low, 1), ci_big_set(&high, 1);
+    ci_big_power5(&r, tens), ci_big_power5(&low, tens), ci_big_power5(&high, tens);
+    ci_big_power5(&s, point > 0 ? point : 0);
+    ci_big_shift(&r, 1 + narrow + up + tens);
+    ci_big_shift(&low, up + tens);
+    ci_big_shift(&high, narrow + up + tens);
+    ci_big_shift(&s, 1 + narrow + down + (point > 0 ? point : 0));
+    for (; reaches(&r, &high, &s, b->even); point++) ci_big_multiply(&s, 10, 0);
+    out->point = point;
+    for (out->count = 0;;) {
+        int digit = 0;
+        ci_big_multiply(&r, 10, 0), ci_big_multiply(&low, 10, 0), ci_big_multiply(&high, 10, 0);
+        for (; ci_big_compare(&r, &s) >= 0; digit++) ci_big_subtract(&r, &s);
+        bool below = ci_big_compare(&r, &low) < (b->even ? 1 : 0), above = reaches(&r, &high, &s, b->even);
+        if (below && above) {
+            ci_big_shift(&r, 1);
+            int half = ci_big_compare(&r, &s);
+            above = half > 0 || (half == 0 && digit % 2);
+        }
+        out->text[out->count++] = (char)('0' + digit + above);
+        if (below || above) return;
+    }
+}
+
+static int print_exponent(char *text, int exponent)
+{
+    int length = 0;
+    text[length++] = 'e';
+    text[length++] = exponent < 0 ? '-' : '+';
+    if (exponent < 0) exponent = -exponent;
+    if (exponent < 10) text[length++] = '0';
+    return length + ci_print_uint(text + length, (uint64_t)exponent);
+}
+
+static int spell(char *text, const digits *d)
+{
+    int length = 0, point = d->point;
+    bool scientific = point <= -4 || point > 16;
+    int before = scientific ? 1 : point; /* digits before the decimal point */
+    if (before <= 0) text[length++] = '0', text[length++] = '.';
+    for (int i = before; i < 0; i++) text[length++] = '0';
+    for (int i = 0; i < d->count || i < before; i++) {
+        if (i == before && i > 0) text[length++] = '.';
+        text[length++] = i < d->count ? d->text[i] : '0';
+    }
+    if (scientific) return length + print_exponent(text + length, point - 1);
+    if (before >= d->count) text[length++] = '.', text[length++] = '0';
+    return length;
+}
+
+int ci_print_float(char *text, uint64_t bits, int32_t type)
+{
+    format f = format_of(type);
+    uint64_t sign = 1ull << (f.precision - 1 + f.exponent_bits), hidden = 1ull << (f.precision - 1);
+    bool negative = bits & sign;
+    bits &= sign - 1;
+    if (bits > infinity_of(f)) return memcpy(text, "NaN", 3), 3;
+    if (negative) *text++ = '-';
+    if (bits == infinity_of(f)) return memcpy(text, "Infinity", 8), 8 + negative;
+    if (bits == 0) return memcpy(text, "0.0", 3), 3 + negative;
+    int field = (int)(bits / hidden);
+    binary b = {bits % hidden + (field ? hidden : 0), f.least + (field ? field - 1 : 0), false, bits % 2 == 0};
+    b.narrow = b.mantissa == hidden && field > 1;
+    digits d;
+    if (b.exponent >= -110 && b.exponent <= 60)
+        shortest_small(&b, &d);
+    else
+        shortest_big(&b, &d);
+    return spell(text, &d) + negative;
+}
+
+/* Reading -------------------------------------------------------------------------------------------------------------- */
+
+bool ci_parse_uint(const char *text, const char *end, uint64_t limit, uint64_t *value)
+{
+    *value = 0;
+    if (text == end) return false;
+    for (; text < end; text++) {
+        uint64_t digit = (uint64_t)(unsigned char)*text - '0';
+        if (digit > 9 || *value > limit / 10 || *value * 10 > limit - digit || digit > limit) return false;
+        *value = *value * 10 + digit;
+    }
+    return true;
+}
+
+/* Decimal text: significant digits times 10^exponent. */
+typedef struct decimal {
+    const char *text, *end; /* of the digits, with at most one point */
+    uint64_t head;          /* the first 19 significant digits */
+    int head_count;
+    bool more;              /* digits other than 0 follow the head */
+    int64_t exponent;       /* of the head's last digit */
+} decimal;
+
+static int64_t read_exponent(const char *text, const char *end)
+{
+    int64_t value = 0;
+    bool negative = text < end && *text == '-';
+    if (text < end && (*text == '-' || *text == '+')) text++;
+    for (; text < end; text++)
+        if (value < 1000000000000) value = value * 10 + (*text - '0');
+    return negative ? -value : value;
+}
+
+static decimal read_decimal(const char *text, const char *end)
+{
+    decimal d = {text, text, 0, 0, false, 0};
+    bool point = false;
+    for (; d.end < end && *d.end != 'e' && *d.end != 'E'; d.end++) {
+        int digit = *d.end - '0';
+        if (*d.end == '.') {
+            point = true;
+        } else if (d.head_count < 19) {
+            d.head = d.head * 10 + (uint64_t)digit;
+            d.head_count += d.head != 0;
+            d.exponent -= point;
+        } else {
+            d.more |= digit != 0;
+            d.exponent += !point;
+        }
+    }
+    if (d.end < end) d.exponent += read_exponent(d.end + 1, end);
+    return d;
+}
+
+/* Rounds mantissa * 2^exponent, and a little more where `sticky`, once. mantissa < 2^127. */
+static bool round_to(format f, uint128 mantissa, int exponent, bool sticky, uint64_t *bits)
+{
+    uint64_t high = (uint64_t)(mantissa >> 64), low = (uint64_t)mantissa;
+    int width = high ? 128 - __builtin_clzll(high) : 64 - __builtin_clzll(low);
+    int drop = width - f.precision > f.least - exponent ? width - f.precision : f.least - exponent;
+    if (drop > 127) return *bits = 0, true;
+    if (drop > 0) {
+        uint128 half = (uint128)1 << (drop - 1), rest = mantissa & (2 * half - 1);
+        mantissa >>= drop;
+        mantissa += rest > half || (rest == half && (sticky || mantissa % 2));
+    } else {
+        mantissa <<= -drop;
+    }
+    /* the mantissa's leading bit, and a carry out of rounding, add to the exponent's field */
+    uint64_t field = (uint64_t)(exponent + drop - f.least);
+    *bits = (field << (f.precision - 1)) + (uint64_t)mantissa;
+    return field < (1ull << f.exponent_bits) && *bits < infinity_of(f);
+}
+
+/* Heads of 64 bits times or over 5^27 are exact in 128 bits. */
+static bool parse_small(format f, uint64_t head, int exponent, uint64_t *bits)
+{
+    uint64_t power = 1;
+    for (int i = exponent < 0 ? -exponent : exponent; i > 0; i--) power *= 5;
+    if (exponent >= 0) return round_to(f, (uint128)head * power, exponent, false, bits);
+    int shift = 63 + __builtin_clzll(head);
+    uint128 shifted = (uint128)head << shift;
+    return round_to(f, shifted / power, exponent - shift, shifted % power != 0, bits);
+}
+
+/* All digits up to the 780th; a later one only matters by not being zero, and a final 1 says so. */
+static int64_t read_digits(const decimal *d, ci_big *number)
+{
+    int count = 0;
+    int64_t exponent = d->exponent;
+    bool rest = false;
+    int64_t seen = 0; /* significant digits */
+    ci_big_set(number, 0);
+    for (const char *at = d->text; at < d->end; at++) {
+        if (*at == '.' || (seen == 0 && *at == '0')) continue;
+        seen++;
+        if (count < 780)
+            ci_big_multiply(number, 10, (uint32_t)(*at - '0')), count++;
+        else
+            rest |= *at != '0';
+    }
+    exponent -= count - d->head_count;
+    if (rest) ci_big_multiply(number, 10, 1), exponent--;
+    return exponent;
+}
+
+static bool parse_big(format f, const decimal *d, uint64_t *bits)
+{
+    ci_big number, divisor;
+    int exponent = (int)read_digits(d, &number);
+    ci_big_set(&divisor, 1);
+    ci_big_power5(exponent < 0 ? &divisor : &number, exponent < 0 ? -exponent : exponent);
+    int excess = ci_big_width(&number) - ci_big_width(&divisor);
+    ci_big_shift(excess > 0 ? &divisor : &number, excess > 0 ? excess : -excess);
+    uint128 quotient = 0;
+    for (int i = 0; i < 66; i++) {
+        quotient *= 2;
+        if (ci_big_compare(&number, &divisor) >= 0) {
+            ci_big_subtract(&number, &divisor);
+            quotient++;
+        }
+        ci_big_shift(&number, 1);
+    }
+    return round_to(f, quotient, exponent + excess - 65, number.count != 0, bits);
+}
+
+bool ci_parse_float(const char *text, const char *end, int32_t type, uint64_t *bits)
+{
+    format f = format_of(type);
+    bool negative = *text == '-', fits = true;
+    decimal d = read_decimal(text + negative, end);
+    int64_t magnitude = d.head_count + d.exponent; /* value < 10^magnitude */
+    if (d.head == 0 || magnitude < -330)
+        *bits = 0;
+    else if (magnitude > 310)
+        fits = false;
+    else if (!d.more && d.exponent >= -27 && d.exponent <= 27)
+        fits = parse_small(f, d.head, (int)d.exponent, bits);
+    else
+        fits = parse_big(f, &d, bits);
+    if (negative) *bits |= 1ull << (f.precision - 1 + f.exponent_bits);
+    return fits;
+}

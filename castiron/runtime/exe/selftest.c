@@ -1,0 +1,202 @@
+#include "selftest.h"
+
+#include "arrays.h"
+#include "number.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Reading the record --------------------------------------------------------------------------------------------------- */
+
+typedef struct record {
+    const char *data;
+    uint64_t at, size;
+    bool bad;
+} record;
+
+typedef struct entry {
+    uint32_t role, port;
+    ci_array array;
+} entry;
+
+static void read_bytes(record *r, void *to, uint64_t size)
+{
+    r->bad |= size > r->size - r->at;
+    if (r->bad) {
+        memset(to, 0, size);
+        return;
+    }
+    memcpy(to, r->data + r->at, size);
+    r->at += size;
+}
+
+static uint32_t read32(record *r)
+{
+    uint32_t value;
+    read_bytes(r, &value, sizeof value);
+    return value;
+}
+
+static entry read_entry(record *r)
+{
+    entry e = {.role = read32(r), .port = read32(r)};
+    uint64_t bytes;
+    e.array.type = (int32_t)read32(r);
+    uint32_t rank = read32(r);
+    r->bad |= rank > CI_MAX_RANK;
+    e.array.rank = r->bad ? 0 : (int32_t)rank;
+    for (int i = 0; i < e.array.rank; i++) read_bytes(r, &e.array.dims[i], sizeof e.array.dims[i]);
+    read_bytes(r, &bytes, sizeof bytes);
+    r->at = (r->at + 63) / 64 * 64;
+    r->bad |= r->at > r->size || bytes > r->size - r->at;
+    if (r->bad) return e;
+    e.array.data = (void *)(uintptr_t)(r->data + r->at); /* inputs and expected outputs are only read */
+    r->at += bytes;
+    return e;
+}
+
+/* Comparing ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct difference {
+    double absolute;
+    uint64_t ulp;
+} difference;
+
+static double widen_half(uint16_t bits)
+{
+    uint32_t field = bits >> 10 & 31, fraction = bits & 1023;
+    double value;
+    if (field == 31) value = fraction ? __builtin_nan("") : __builtin_inf();
+    else value = field ? (1024 + fraction) * (double)(1u << field) * 0x1p-25 : fraction * 0x1p-24;
+    return bits >> 15 ? -value : value;
+}
+
+static double widen(uint64_t bits, int32_t type)
+{
+    uint32_t low = (uint32_t)(type == CI_BFLOAT16 ? bits << 16 : bits);
+    float single;
+    double value;
+    if (type == CI_FLOAT16) return widen_half((uint16_t)bits);
+    memcpy(&single, &low, sizeof single);
+    memcpy(&value, &bits, sizeof value);
+    return type == CI_DOUBLE ? value : single;
+}
+
+/* Numbers the floats in order of their values. */
+static int64_t order(uint64_t bits, size_t size)
+{
+    uint64_t sign = 1ull << (8 * size - 1);
+    return bits & sign ? -(int64_t)(bits & (sign - 1)) : (int64_t)bits;
+}
+
+static difference of_floats(uint64_t a, uint64_t b, int32_t type, size_t size)
+{
+    double x = widen(a, type), y = widen(b, type), gap = x > y ? x - y : y - x;
+    if (x == y || (x != x && y != y)) return (difference){0, 0};
+    if (gap != gap) return (difference){__builtin_inf(), UINT64_MAX};
+    uint64_t p = (uint64_t)order(a, size), q = (uint64_t)order(b, size);
+    return (difference){gap, (int64_t)p > (int64_t)q ? p - q : q - p};
+}
+
+static difference of_integers(uint64_t a, uint64_t b, int32_t type, size_t size)
+{
+    int unused = 64 - 8 * (int)size;
+    if (ci_is_signed(type)) {
+        int64_t p = (int64_t)(a << unused) >> unused, q = (int64_t)(b << unused) >> unused;
+        return (difference){(double)(p > q ? (uint64_t)p - (uint64_t)q : (uint64_t)q - (uint64_t)p), 0};
+    }
+    return (difference){(double)(a > b ? a - b : b - a), 0};
+}
+
+static difference compare(const ci_array *got, const ci_array *wanted)
+{
+    size_t size = (size_t)ci_type_info_of(got->type)->size;
+    const char *a = got->data, *b = wanted->data;
+    difference most = {0, 0};
+    for (int64_t i = ci_array_count(got); i > 0; i--, a += size, b += size) {
+        uint64_t p = 0, q = 0;
+        memcpy(&p, a, size);
+        memcpy(&q, b, size);
+        difference d = ci_is_float(got->type) ? of_floats(p, q, got->type, size) : of_integers(p, q, got->type, size);
+        if (d.absolute > most.absolute) most.absolute = d.absolute;
+        if (d.ulp > most.ulp) most.ulp = d.ulp;
+    }
+    return most;
+}
+
+static bool same_shape(const ci_array *a, const ci_array *b)
+{
+    if (a->type != b->type || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+/* Prints the line of one output; gives whether it is within its tolerance. */
+static bool report(ci_out *out, const char *name, const ci_array *got, const ci_array *wanted, double tolerance)
+{
+    ci_out_text(out, name);
+    if (!same_shape(got, wanted)) {
+        ci_out_text(out, ": type or shape is not as recorded, MISMATCH\n");
+        return false;
+    }
+    char text[2 * CI_NUMBER_ROOM];
+    difference d = compare(got, wanted);
+    float absolute = (float)d.absolute;
+    uint32_t bits;
+    memcpy(&bits, &absolute, sizeof bits);
+    ci_out_text(out, ": ");
+    ci_out_int(out, ci_array_count(got));
+    ci_out_text(out, " values, max|diff| ");
+    ci_out_put(out, text, (size_t)ci_print_float(text, bits, CI_FLOAT));
+    if (ci_is_float(got->type)) {
+        ci_out_text(out, ", max ulp ");
+        ci_out_put(out, text, (size_t)ci_print_uint(text, d.ulp));
+    }
+    ci_out_text(out, d.absolute <= tolerance ? ", OK\n" : ", MISMATCH\n");
+    return d.absolute <= tolerance;
+}
+
+/* The test ------------------------------------------------------------------------------------------------------------- */
+
+static int read_inputs(record *r, uint32_t count, const ci_model *model, ci_array *inputs, ci_error *error)
+{
+    for (uint32_t i = 0; i < count && !r->bad; i++) {
+        entry e = read_entry(r);
+        if (e.role == 0 && e.port < (uint32_t)model->input_count) inputs[e.port] = e.array;
+        else if (e.role != 1 || e.port >= (uint32_t)model->output_count) r->bad = true;
+    }
+    return r->bad ? ci_refuse(error, CI_BAD_INPUT, "the recorded self-test is damaged: build the model again") : CI_OK;
+}
+
+/* Goes over the entries once more; the tolerances of the outputs follow the last one. */
+static int check_outputs(record r, record tolerances, uint32_t count, const ci_model *model, const ci_array *outputs,
+                         ci_out *out, ci_error *error)
+{
+    bool same = true;
+    for (uint32_t i = 0; i < count; i++) {
+        double tolerance;
+        entry e = read_entry(&r);
+        if (e.role != 1) continue;
+        read_bytes(&tolerances, &tolerance, sizeof tolerance);
+        same &= report(out, model->outputs[e.port].name, &outputs[e.port], &e.array, tolerance);
+    }
+    return same ? CI_OK : ci_refuse(error, CI_MISMATCH, "the self-test found outputs that differ from the recorded ones");
+}
+
+int ci_selftest(const ci_model *model, ci_session *session, ci_out *out, ci_error *error)
+{
+    record r = {model->selftest, 0, model->selftest ? (uint64_t)model->selftest_bytes : 0, false};
+    if (!r.size) return ci_refuse(error, CI_BAD_INPUT, "no self-test was recorded when this model was built");
+    size_t input_count = (size_t)model->input_count, count = input_count + (size_t)model->output_count;
+    ci_array *arrays = calloc(count + 1, sizeof *arrays);
+    if (!arrays) return ci_no_memory(error, (int64_t)(count * sizeof *arrays));
+    r.bad = read32(&r) != 0x54534943; /* CIST */
+    uint32_t entries = read32(&r);
+    record first = r;
+    int status = read_inputs(&r, entries, model, arrays, error);
+    if (!status) status = ci_session_run(session, arrays, arrays + input_count, error);
+    if (!status) status = check_outputs(first, r, entries, model, arrays + input_count, out, error);
+    free(arrays);
+    return status;
+}
