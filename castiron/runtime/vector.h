@@ -4,7 +4,7 @@
 #ifndef CASTIRON_VECTOR_H
 #define CASTIRON_VECTOR_H
 
-#include <stdint.h>
+#include "scalar.h"
 
 #if defined(__AVX512F__)
 #define CI_LANES 16
@@ -16,8 +16,6 @@
 #define CI_LANES 4
 #define CI_SOFTWARE_FMA 1
 #endif
-
-#define CI_INLINE static inline __attribute__((always_inline))
 
 /* Before a loop of known length whose body must become straight code, for its arrays to become registers. With software
    fma such code would be large and no faster. */
@@ -56,7 +54,6 @@ CI_INLINE ci_vector ci_broadcast(float x)
 
 /* a * b + c, rounded once. */
 #if defined(CI_SOFTWARE_FMA)
-#include "scalar.h"
 CI_INLINE ci_vector ci_fma(ci_vector a, ci_vector b, ci_vector c)
 {
     ci_vector out;

@@ -1,0 +1,387 @@
+/* Checks the runtime's kernels against their plain forms in double, prints one hash of all output bits, or times them.
+
+   Built once an instruction set with the kernels compiled for it under -DCI_LADDER. The hashes of all instruction sets must
+   agree. `ladder`: check and hash; `ladder --time`: GFLOP/s beside the peak of fused multiply-add. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../castiron/runtime/castiron.h"
+#include "../../castiron/runtime/vector.h"
+
+void CI(matmul_plain)(const ci_matmul *p, double *sums);
+void CI(conv_plain)(const ci_conv *p, double *sums);
+void CI(rnn_plain)(const ci_recurrent *p, const float *x, double *h, double *work);
+void CI(lstm_plain)(const ci_recurrent *p, const float *x, double *h, double *c, double *work);
+void CI(gru_plain)(const ci_recurrent *p, const float *x, double *h, double *work);
+
+static uint64_t hash = 1469598103934665603u;
+static uint32_t seed = 1;
+static int failures;
+static int64_t piece; /* ci_parallel: items of one range; 0: all in one */
+
+/* Ranges run last to first, as threads might. */
+void ci_parallel(const ci_run *run, ci_range *range, const void *argument, int64_t count, int64_t work)
+{
+    (void)work;
+    const int64_t size = piece ? piece : count;
+    for (int64_t begin = (count - 1) / size * size; begin >= 0; begin -= size)
+        range(run, argument, begin, begin + size < count ? begin + size : count);
+}
+
+static int64_t draw(int64_t low, int64_t high)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return low + (int64_t)(seed >> 8) % (high - low + 1);
+}
+
+static float *noise(int64_t count)
+{
+    float *x = aligned_alloc(64, (size_t)(count * 4 + 127) / 64 * 64);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (float)draw(-1000000, 1000000) * 1e-6f;
+    return x;
+}
+
+static void hashed(const float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        hash = (hash ^ (isnan(x[i]) ? 0x7fc00000u : bits)) * 1099511628211u;
+    }
+}
+
+static void checked(const char *what, const float *got, const double *wanted, int64_t count, double tolerance)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const bool same = isnan(wanted[i]) ? isnan(got[i])
+                          : isinf(wanted[i]) ? wanted[i] == got[i]
+                                             : fabs(got[i] - wanted[i]) <= tolerance * (1 + fabs(wanted[i]));
+        if (same)
+            continue;
+        printf("%s: element %lld of %lld is %.9g, not %.9g\n", what, (long long)i, (long long)count, got[i], wanted[i]);
+        failures++;
+        return;
+    }
+    hashed(got, count);
+}
+
+/* Where epilogues put their tiles: [outer...][row][col]; each element exactly once, so `out` starts as a marker. */
+static struct {
+    float *out;
+    int64_t rank, extents[4], rows, cols;
+} target;
+static const float marker = 12345.0f;
+
+static void store(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                  const float *tile, int64_t stride)
+{
+    (void)run;
+    int64_t index = 0;
+    for (int64_t i = 0; i < target.rank; i++)
+        index = index * target.extents[i] + outer[i];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            float *out = target.out + (index * target.rows + row + i) * target.cols + col + j;
+            failures += *out != marker || row + i >= target.rows || col + j >= target.cols;
+            *out = tile[i * stride + j];
+        }
+}
+
+static void nothing(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                    const float *tile, int64_t stride)
+{
+    (void)run, (void)outer, (void)row, (void)rows, (void)col, (void)cols, (void)tile, (void)stride;
+}
+
+static int64_t marked(int64_t count)
+{
+    target.out = malloc((size_t)count * 4 + 4);
+    for (int64_t i = 0; i < count; i++)
+        target.out[i] = marker;
+    return count;
+}
+
+/* Runs `kernel` with items in one range and in odd pieces, with and without threads; all must give the same bits. */
+#define RUN(kernel, p, count)                                                                            \
+    do {                                                                                                 \
+        const ci_run alone = {0}, threads = {.pool = (struct ci_pool *)&target};                         \
+        piece = 0;                                                                                       \
+        marked(count);                                                                                   \
+        kernel(&alone, p);                                                                               \
+        float *first = target.out;                                                                       \
+        piece = draw(1, 3);                                                                              \
+        marked(count);                                                                                   \
+        kernel(&threads, p);                                                                             \
+        if (memcmp(first, target.out, (size_t)(count) * 4)) {                                            \
+            printf(#kernel ": the split changes the bits\n");                                            \
+            failures++;                                                                                  \
+        }                                                                                                \
+        free(first);                                                                                     \
+    } while (0)
+
+static void poison(float *x, int64_t count)
+{
+    const float values[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 1e30f};
+    for (size_t i = 0; i < sizeof values / sizeof *values && count; i++)
+        x[draw(0, count - 1)] = values[i];
+}
+
+static void check_matmul(int64_t m, int64_t n, int64_t k, bool special)
+{
+    ci_matmul p = {.m = m, .n = n, .k = k, .tile = store};
+    p.b0 = draw(1, 2);
+    p.b1 = draw(1, 2);
+    p.b2 = draw(1, 3);
+    const int64_t panels = (n + 15) / 16, gap = draw(0, 3), batches = p.b0 * p.b1 * p.b2;
+    const bool transposed = draw(0, 3) == 0;
+    p.a_k = transposed ? m + gap : draw(1, 2);
+    p.a_m = transposed ? 1 : k * p.a_k + gap;
+    p.a_b2 = m * k * 2 + (m + k) * 3 + gap;
+    p.a_b1 = draw(0, 1) * p.b2 * p.a_b2;
+    p.a_b0 = p.b1 * p.b2 * p.a_b2;
+    p.b_b2 = draw(0, 1) * panels * k * 16;
+    p.b_b1 = p.b2 * panels * k * 16;
+    p.b_b0 = p.b1 * p.b_b1;
+    float *a = noise(batches * p.a_b2);
+    float *b = noise(batches * panels * k * 16);
+    if (special) {
+        poison(a, batches * p.a_b2);
+        poison(b, batches * panels * k * 16);
+    }
+    p.a = a, p.b = b;
+    target.rank = 3, target.rows = m, target.cols = n;
+    memcpy(target.extents, (int64_t[]){p.b0, p.b1, p.b2}, 24);
+    const int64_t count = batches * m * n;
+    double *wanted = malloc((size_t)count * 8 + 8);
+    CI(matmul_plain)(&p, wanted);
+    RUN(CI(matmul), &p, count);
+    checked("matmul", target.out, wanted, count, special ? INFINITY : 1e-7 * (double)(k + 1));
+    free(a), free(b), free(wanted), free(target.out);
+}
+
+static void check_conv(bool channels_last)
+{
+    ci_conv p = {.tile = store};
+    const int64_t most[] = {2, 2, 2, 5, 30, 70, 2, 3, 4, draw(0, 3) ? 9 : 150};
+    int64_t *extents[] = {&p.n, &p.g, &p.d, &p.h, &p.w, &p.o, &p.kd, &p.kh, &p.kw, &p.c};
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++)
+        *extents[i] = draw(1, most[i]);
+    const int64_t sw = draw(1, 2), dw = draw(1, 2), pad = draw(0, 1);
+    const int64_t width = (p.w - 1) * sw + (p.kw - 1) * dw + 1 + pad, height = p.h + p.kh, depth = p.d + p.kd;
+    const int64_t channels = p.g * p.c, pixels = width * height * depth;
+    const int64_t pixel = channels_last ? channels : 1;
+    p.x_c = channels_last ? 1 : pixels;
+    p.x_g = p.c * p.x_c;
+    p.x_w = sw * pixel, p.x_kw = dw * pixel;
+    p.x_h = p.x_kh = width * pixel;
+    p.x_d = p.x_kd = height * width * pixel;
+    p.x_n = pixels * channels;
+    const int64_t terms = p.kd * p.kh * p.kw * p.c;
+    p.filter_g = (p.o + 15) / 16 * 16 * terms;
+    float *x = noise(p.n * p.x_n);
+    float *filter = noise(p.g * p.filter_g);
+    p.x = x, p.filter = filter;
+    target.rank = 4, target.rows = p.w, target.cols = p.o;
+    memcpy(target.extents, (int64_t[]){p.n, p.g, p.d, p.h}, 32);
+    const int64_t count = p.n * p.g * p.d * p.h * p.w * p.o;
+    double *wanted = malloc((size_t)count * 8);
+    CI(conv_plain)(&p, wanted);
+    RUN(CI(conv), &p, count);
+    checked("conv", target.out, wanted, count, 1e-7 * (double)(terms + 1));
+    free(x), free(filter), free(wanted), free(target.out);
+}
+
+enum layer { RNN, LSTM, GRU };
+
+/* The whole layer by its plain step. y, yh, yc as in ci_recurrent. */
+static void plain_layer(enum layer layer, const ci_recurrent *p, double *y, double *yh, double *yc)
+{
+    const int64_t gates = layer == RNN ? 1 : layer == LSTM ? 4 : 3, hidden = p->hidden;
+    double *work = malloc((size_t)hidden * 24);
+    for (int64_t n = 0; n < p->batch; n++) {
+        const int64_t row = p->direction * p->batch + n, length = p->lengths ? p->lengths[n] : p->steps;
+        double *h = yh + row * hidden, *c = yc + row * hidden;
+        for (int64_t j = 0; j < hidden; j++) {
+            h[j] = p->h0 ? p->h0[row * hidden + j] : 0;
+            c[j] = p->c0 ? p->c0[row * hidden + j] : 0;
+        }
+        for (int64_t step = 0; step < length; step++) {
+            const int64_t time = p->reverse ? length - 1 - step : step;
+            const float *x = p->gates + (time * p->batch + n) * gates * hidden;
+            if (layer == RNN)
+                CI(rnn_plain)(p, x, h, work);
+            else if (layer == LSTM)
+                CI(lstm_plain)(p, x, h, c, work);
+            else
+                CI(gru_plain)(p, x, h, work);
+            memcpy(y + (time * p->directions * p->batch + row) * hidden, h, (size_t)hidden * 8);
+        }
+    }
+    free(work);
+}
+
+static void check_recurrent(enum layer layer)
+{
+    ci_recurrent p = {.steps = draw(0, 5), .batch = draw(1, draw(0, 1) ? 1 : 16), .hidden = draw(1, 40), .directions = 2};
+    p.direction = draw(0, 1);
+    p.reverse = draw(0, 1);
+    p.input_forget = draw(0, 1);
+    p.linear_before_reset = draw(0, 1);
+    p.clip = draw(0, 2) ? 0 : 0.5f;
+    const int64_t gates = layer == RNN ? 1 : layer == LSTM ? 4 : 3, state = p.batch * p.hidden;
+    const int64_t panels = (gates * p.hidden + 15) / 16, count = p.steps * 2 * state;
+    for (int i = 0; i < 3; i++)
+        p.activations[i] = (ci_activation_of){draw(0, 1) ? i > 0 : (int32_t)draw(0, CI_SOFTPLUS), 0.5f, 0.25f};
+    const int64_t sizes[] = {p.steps * gates * state + 1, panels * 16 * p.hidden, p.hidden, 2 * state, 2 * state, 3 * p.hidden};
+    float *operands[6];
+    for (int i = 0; i < 6; i++)
+        operands[i] = noise(sizes[i]);
+    for (int64_t i = 0; i < sizes[1]; i++) /* a layer that damps: errors do not grow from step to step */
+        operands[1][i] *= 0.25f;
+    p.gates = operands[0], p.recurrent = operands[1];
+    p.recurrent_bias = draw(0, 1) ? operands[2] : NULL;
+    p.h0 = draw(0, 1) ? operands[3] : NULL;
+    p.c0 = draw(0, 1) ? operands[4] : NULL;
+    p.peephole = draw(0, 1) ? operands[5] : NULL;
+    int32_t lengths[16];
+    for (int i = 0; i < 16; i++)
+        lengths[i] = (int32_t)draw(0, p.steps);
+    p.lengths = draw(0, 1) ? lengths : NULL;
+    p.y = calloc((size_t)count + 4 * (size_t)state, 4);
+    p.yh = p.y + count, p.yc = layer == LSTM ? p.yh + 2 * state : NULL;
+    for (int64_t time = 0; time < p.steps; time++) /* what the kernel must clear */
+        for (int64_t i = 0; i < state; i++)
+            p.y[(time * 2 + p.direction) * state + i] = marker;
+    p.scratch = noise(CI_RECURRENT_SCRATCH(gates, p.batch, p.hidden));
+    double *wanted = calloc((size_t)count + 4 * (size_t)state, 8);
+    const ci_run run = {0};
+    (layer == RNN ? CI(rnn) : layer == LSTM ? CI(lstm) : CI(gru))(&run, &p);
+    plain_layer(layer, &p, wanted, wanted + count, wanted + count + 2 * state);
+    checked(layer == RNN ? "rnn" : layer == LSTM ? "lstm" : "gru", p.y, wanted, count + (layer == LSTM ? 4 : 2) * state, 1e-5);
+    for (int i = 0; i < 6; i++)
+        free(operands[i]);
+    free(p.y), free(p.scratch), free(wanted);
+}
+
+/* Hashes are printed kernel by kernel: where they part, that kernel is at fault. */
+static void report(const char *kernel)
+{
+    printf("%s %016llx\n", kernel, (unsigned long long)hash);
+}
+
+static void check(void)
+{
+    for (int64_t m = 1; m <= 32; m++)
+        check_matmul(m, draw(1, 70), 37, false);
+    const int64_t depths[] = {0, 1, 2, 255, 256, 257, 511, 512, 513, 600};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+        check_matmul(17, draw(1, 70), depths[i], false);
+    check_matmul(120, 33, 70, false);
+    check_matmul(0, 5, 3, false);
+    check_matmul(5, 0, 3, false);
+    for (int i = 0; i < 8; i++)
+        check_matmul(1 + 4 * i, 23, draw(1, 300), true);
+    report("matmul");
+    for (int i = 0; i < 24; i++)
+        check_conv(i % 2);
+    report("conv");
+    for (int i = 0; i < 30; i++)
+        check_recurrent(RNN);
+    report("rnn");
+    for (int i = 0; i < 30; i++)
+        check_recurrent(LSTM);
+    report("lstm");
+    for (int i = 0; i < 30; i++)
+        check_recurrent(GRU);
+    report("gru");
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The best of some runs, in GFLOP/s. */
+#define TIMED(name, flops, call)                                           \
+    do {                                                                   \
+        double best = 1e9;                                                 \
+        for (double start = now(); now() - start < 0.15;) {                \
+            const double begin = now();                                    \
+            call;                                                          \
+            best = fmin(best, now() - begin);                              \
+        }                                                                  \
+        printf("%-32s %8.1f GFLOP/s\n", name, (double)(flops) / best / 1e9); \
+    } while (0)
+
+/* Independent chains of fused multiply-add in registers: all the machine can do. */
+__attribute__((noinline)) static float peak(int64_t turns)
+{
+    enum { CHAINS = CI_LANES == 16 ? 24 : 12 };
+    ci_vector sums[CHAINS] = {{0}}, x = ci_broadcast(0.999f), total = {0};
+    for (int64_t i = 0; i < turns; i++) {
+        CI_UNROLL
+        for (int j = 0; j < CHAINS; j++)
+            sums[j] = ci_fma(sums[j], x, x);
+        __asm__ volatile("" : "+r"(turns));
+    }
+    CI_UNROLL
+    for (int j = 0; j < CHAINS; j++)
+        total += sums[j];
+    return total[0];
+}
+
+static void time_matmul(int64_t m, int64_t n, int64_t k)
+{
+    const int64_t panels = (n + 15) / 16;
+    float *a = noise(m * k), *b = noise(panels * k * 16);
+    const ci_matmul p = {1, 1, 1, m, n, k, a, 0, 0, 0, k, 1, b, 0, 0, 0, nothing};
+    const ci_run run = {0};
+    char name[64];
+    snprintf(name, sizeof name, "matmul %lldx%lldx%lld", (long long)m, (long long)n, (long long)k);
+    TIMED(name, 2 * m * n * k, CI(matmul)(&run, &p));
+    free(a), free(b);
+}
+
+static void time_conv(int64_t size, int64_t c, int64_t o)
+{
+    const int64_t line = (size + 2) * c;
+    float *x = noise((size + 2) * line), *filter = noise((o + 15) / 16 * 16 * 9 * c);
+    const ci_conv p = {1, 1, 1, size, size, o, 1, 3, 3, c, x, 0, 0, 0, line, c, 0, line, c, 1, filter, 0, nothing};
+    const ci_run run = {0};
+    char name[64];
+    snprintf(name, sizeof name, "conv 3x3 %lldx%lld %lld>%lld", (long long)size, (long long)size, (long long)c, (long long)o);
+    TIMED(name, 18 * size * size * c * o, CI(conv)(&run, &p));
+    free(x), free(filter);
+}
+
+static void time_all(void)
+{
+    volatile float kept;
+    const int64_t turns = 1000000 / CI_LANES, chains = CI_LANES == 16 ? 24 : 12;
+    TIMED("peak", 2 * turns * chains * CI_LANES, kept = peak(turns));
+    (void)kept;
+    const int64_t matmuls[][3] = {{384, 384, 384}, {768, 768, 768}, {120, 768, 768}, {120, 3072, 768}, {784, 64, 576},
+                                  {12, 1024, 1024}, {1, 1024, 1024}, {3136, 256, 64}, {49, 2048, 512}};
+    for (size_t i = 0; i < sizeof matmuls / sizeof *matmuls; i++)
+        time_matmul(matmuls[i][0], matmuls[i][1], matmuls[i][2]);
+    const int64_t convs[][3] = {{56, 64, 64}, {28, 128, 128}, {14, 256, 256}, {7, 512, 512}, {112, 3, 64}};
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
+        time_conv(convs[i][0], convs[i][1], convs[i][2]);
+    TIMED("peak again", 2 * turns * chains * CI_LANES, kept = peak(turns));
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1 && !strcmp(arguments[1], "--time")) {
+        time_all();
+        return 0;
+    }
+    check();
+    return failures != 0;
+}
