@@ -42,7 +42,9 @@ static void put_all(ci_text *text, const char *format, va_list arguments) {
         ++format;
         if (*format == 's') {
             const char *string = va_arg(arguments, const char *);
-            put_bytes(text, string, width < 0 ? strlen(string) : (size_t)width);
+            int length = 0;
+            while (length != width && string[length]) ++length;
+            put_bytes(text, string, (size_t)length);
         } else if (*format == 'd') {
             if (longs > 1) put_number(text, va_arg(arguments, long long));
             else put_number(text, longs ? va_arg(arguments, long) : va_arg(arguments, int));

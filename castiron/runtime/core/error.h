@@ -4,6 +4,9 @@
 
 #include "../castiron.h"
 
+/* Of functions that are called where something has failed: one copy, out of the way. */
+#define CI_COLD __attribute__((cold, noinline))
+
 /* Text that grows in a buffer of fixed size; what does not fit is cut off. */
 typedef struct ci_text {
     char *at, *end; /* end: the last byte, kept for the closing zero */

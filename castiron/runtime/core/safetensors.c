@@ -28,7 +28,7 @@ typedef struct reader {
     const void **raw;
     span *spans;          /* of all tensors read so far */
     int64_t count;
-    ci_slice extra;       /* the first tensor that is no weight of the model */
+    ci_slice extra;       /* the first tensor that is no weight of the model, and how many there are */
     int64_t extra_count;
     bool metadata;
     ci_json json;
@@ -38,7 +38,7 @@ typedef struct reader {
 /* A name cut to a length that leaves room for the rest of a message, as arguments of %.*s. */
 #define NAME(slice) (int)((slice).size < 120 ? (slice).size : 120), (slice).at
 
-static int fail_json(reader *r, const char *expected) {
+static CI_COLD int fail_json(reader *r, const char *expected) {
     return ci_weights_fail(r->error, r->path, "the header is not that of a safetensors file: expected %s at byte %lld",
                            expected, (long long)(r->json.at - r->header) + 8);
 }
@@ -48,7 +48,8 @@ static int read_shape(reader *r, entry *e) {
     if (ci_json_take(&r->json, ']')) return CI_OK;
     do {
         if (e->rank == CI_MAX_RANK)
-            return ci_weights_fail(r->error, r->path, "tensor '%.*s' has more than %d dimensions", NAME(e->name), CI_MAX_RANK);
+            return ci_weights_fail(r->error, r->path, "tensor '%.*s' has more than %d dimensions", NAME(e->name),
+                                   CI_MAX_RANK);
         if (!ci_json_integer(&r->json, &e->dims[e->rank++])) return fail_json(r, "a dimension");
     } while (ci_json_take(&r->json, ','));
     return ci_json_take(&r->json, ']') ? CI_OK : fail_json(r, "',' or ']'");
@@ -71,7 +72,8 @@ static int read_entry(reader *r, entry *e) {
         if (!ci_json_string(&r->json, &key) || !ci_json_take(&r->json, ':')) return fail_json(r, "a key and ':'");
         while (k < 3 && !ci_slice_equal(key, keys[k])) ++k;
         if (k == 3 || seen & 1u << k)
-            return ci_weights_fail(r->error, r->path, "tensor '%.*s' has an unknown or repeated key '%.*s'", NAME(e->name), NAME(key));
+            return ci_weights_fail(r->error, r->path, "tensor '%.*s' has an unknown or repeated key '%.*s'", NAME(e->name),
+                                   NAME(key));
         seen |= 1u << k;
         int status = CI_OK;
         if (k == 0 && !ci_json_string(&r->json, &e->type)) status = fail_json(r, "a type");
@@ -118,7 +120,8 @@ static int32_t find_weight(const reader *r, ci_slice name, int32_t *next) {
 static int check_weight(const reader *r, const entry *e, const ci_port *weight) {
     const char *type = ci_type_safetensors(weight->type);
     if (!ci_slice_equal(e->type, type))
-        return ci_weights_fail(r->error, r->path, "tensor '%.*s' has type %.*s, expected %s", NAME(e->name), NAME(e->type), type);
+        return ci_weights_fail(r->error, r->path, "tensor '%.*s' has type %.*s, expected %s", NAME(e->name), NAME(e->type),
+                               type);
     if (e->rank == weight->rank && !memcmp(e->dims, weight->dims, sizeof *e->dims * (size_t)e->rank)) return CI_OK;
     char found[160], expected[160];
     ci_text found_text = ci_text_in(found, sizeof found), expected_text = ci_text_in(expected, sizeof expected);

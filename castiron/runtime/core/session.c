@@ -25,7 +25,7 @@ struct ci_session {
     int64_t *ns;             /* time in each forward step */
 };
 
-static int no_memory(ci_error *error, const char *what, const char *name, int64_t bytes) {
+static CI_COLD int no_memory(ci_error *error, const char *what, const char *name, int64_t bytes) {
     return ci_fail(error, CI_NO_MEMORY, "no memory for %s%s: %" PRId64 " bytes needed", what, name, bytes);
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* "input 'y': expected float32[batch,4] with batch = 3, got float32[5,4]". size -1: no size to tell the value of. */
-static int fail_input(const ci_model *model, const ci_port *port, const ci_array *array, int32_t size, int64_t value,
+static CI_COLD int fail_input(const ci_model *model, const ci_port *port, const ci_array *array, int32_t size, int64_t value,
                       ci_error *error) {
     char expected[160], found[160], with[96];
     ci_text text = ci_text_in(expected, sizeof expected);
@@ -65,7 +65,8 @@ int ci_outputs_of(const ci_model *model, const int64_t *sizes, ci_array *outputs
         char shape[160];
         ci_text text = ci_text_in(shape, sizeof shape);
         ci_put_shape(&text, port->rank, outputs[i].dims, NULL);
-        return ci_fail(error, CI_BAD_INPUT, "these input shapes would give output '%s' the impossible shape %s", port->name, shape);
+        return ci_fail(error, CI_BAD_INPUT, "these input shapes would give output '%s' the impossible shape %s", port->name,
+                       shape);
     }
     return CI_OK;
 }

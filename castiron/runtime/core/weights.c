@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(ci_error *error, const char *what, int64_t bytes) {
+static CI_COLD int no_memory(ci_error *error, const char *what, int64_t bytes) {
     return ci_fail(error, CI_NO_MEMORY, "no memory for %s: %" PRId64 " bytes needed", what, bytes);
 }
 
@@ -76,7 +76,7 @@ static int check_packed(const ci_model *model, const char *path, const void *byt
         return ci_weights_fail(error, path, "is packed in format %lld, expected format %d: pack the weights again",
                                (long long)header.version, CI_PACKED_VERSION);
     if (memcmp(header.hash, model->hash, sizeof header.hash))
-        return ci_weights_fail(error, path, "belongs to another model: its hash is %.*s..., model '%s' has %.*s...",
+        return ci_weights_fail(error, path, "is of another model: its hash is %.*s..., model '%s' has %.*s...",
                                shown, header.hash, model->name, shown, model->hash);
     if (header.packed_bytes != (uint64_t)model->packed_bytes || size - sizeof header != (uint64_t)model->packed_bytes)
         return ci_weights_fail(error, path, "has %lld bytes, expected %lld: it is cut off or damaged", (long long)size,
