@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from castiron.program.dead import dead
-from castiron.program.edit import at_most, cost, elements, has_reduce, is_linear, map_loads, whole
-from castiron.program.expr import Apply, Const, Expr, Load, Reduce, constant, free_variables, loads, nodes, rewrite, substitute
+from castiron.program.edit import at_most, cost, elements, has_reduce, is_linear, is_one, map_loads, static, whole
+from castiron.program.expr import Apply, Const, Expr, Load, Reduce, constant, free_variables, linear, loads, nodes, rewrite, substitute
 from castiron.program.types import Compute, Kernel, Kind, Origin, Program, Step, read, written
 
 LARGEST = 400
@@ -152,7 +152,7 @@ def _pays(work: _Work, number: int, step: Compute | Kernel, producer: Compute, d
     size = elements(work.buffers[name].shape)
     once = at_most(_sum(places), size)
     if _is_movement(value):
-        return once or _is_contiguous(producer, dims) or not isinstance(value, Load)
+        return once or _is_contiguous(producer, dims) or not isinstance(value, Load) or _is_hardly_more(places, size)
     if any(isinstance(o, Load) and o.buffer == name for _, o in getattr(step, "operands", ())):
         return False
     if _awaits_epilogue(work, producer) and not _is_elementwise(work, step, name):
@@ -200,6 +200,13 @@ def _is_movement(value: Expr) -> bool:
     return isinstance(value, Load) and not any(isinstance(n, (Apply, Load)) and _is_costly(n) for i in value.index for n in nodes(i))
 
 
+def _is_hardly_more(places: list[Expr], size: Expr) -> bool:
+    """Whether there are at most twice as many evaluations as elements where run-time sizes are in the hundreds."""
+    typical = {n: constant(100) for n in free_variables(_sum(places)) | free_variables(size)}
+    times, elements = static(substitute(_sum(places), typical)), static(substitute(size, typical))
+    return times is not None and elements is not None and times <= 2 * elements
+
+
 def _is_costly(node: Apply | Load) -> bool:
     return isinstance(node, Load) or node.op not in ("add", "sub", "mul", "neg")
 
@@ -211,7 +218,10 @@ def _is_contiguous(producer: Compute, dims: dict[str, int | None]) -> bool:
         return True
     index, last = found[0].index, len(producer.index) - 1
     inner = frozenset(axis for axis, dim in dims.items() if dim == last)
-    return index[-1] is producer.index[last] or all(inner.isdisjoint(free_variables(i)) for i in index)
+    if all(inner.isdisjoint(free_variables(i)) for i in index):
+        return True
+    form = linear(index[-1], inner)
+    return form is not None and all(is_one(c) for c in form[0].values()) and bool(form[0])
 
 
 def _is_light(work: _Work, producer: Compute) -> bool:

@@ -15,7 +15,7 @@ from castiron.program.expr import Expr, Load, free_variables
 from castiron.program.types import Buffer, Compute, Kernel, Kind, Program, Step, View, read, written
 from castiron.program.views import copy
 
-CHEAP = 8
+CHEAP = 2
 """Cycles an element up to which forward computes what would only make the packed weights larger."""
 
 
@@ -90,16 +90,24 @@ def _recomputed(program: Program, early: frozenset[str], stays: list[Step]) -> t
     """The steps of forward: `stays`, and the early ones it runs again since their results are mere blow-ups, or views."""
     stores = writers(program.steps)
     again: set[int] = set()
+    whole = {n for s in stays for n in _operands(s)}
     pending = [n for s in stays for n in read(s) if n in early]
     while pending:
         name = pending.pop()
         number, *more = stores[name]
         step = program.steps[number]
-        if number in again or more or not (isinstance(step, View) or _is_blowup(step, program)):
+        if number in again or more or name in whole or not (isinstance(step, View) or _is_blowup(step, program)):
             continue
         again.add(number)
         pending += [n for n in read(step) if n in early]
     return tuple(s for n, s in enumerate(program.steps) if n in again or not early.issuperset(written(s)))
+
+
+def _operands(step: Step) -> list[str]:
+    """Buffers that a kernel needs in memory."""
+    if not isinstance(step, Kernel):
+        return []
+    return [o.buffer if isinstance(o, Load) else str(o) for _, o in step.operands]
 
 
 def _is_blowup(step: Step, program: Program) -> bool:
