@@ -6,6 +6,7 @@ import contextlib
 import copy
 import importlib
 import importlib.util
+import inspect
 import io
 import logging
 import sys
@@ -54,7 +55,7 @@ def from_function(text: str) -> Source:
     module = _module_of_file(Path(where)) if where.endswith(".py") else _module_of_name(where, text)
     make = getattr(module, function, None)
     if not callable(make):
-        offered = ", ".join(n for n, v in vars(module).items() if callable(v) and not n.startswith("_") and _is_own(v, module))
+        offered = ", ".join(n for n, v in vars(module).items() if inspect.isfunction(v) and n[0] != "_" and _is_own(v, module))
         raise InputError(f"{text}: {where} has no function {function!r}" + (f"; it has {offered}" if offered else ""))
     _torch()
     made = make()

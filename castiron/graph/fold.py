@@ -1,5 +1,7 @@
 """nodes over known small values -> their values; Identity and Dropout -> nothing; If of a known condition -> its branch.
 
+CastLike becomes Cast, so that a constant cast to the type of an input folds.
+
 A parameter is never folded and neither is anything computed from one: folding weights is the work of `prepare`.
 """
 
@@ -39,6 +41,8 @@ def fold(model: ir.Model, parameters: frozenset[str]) -> ir.Model:
 def _fold_node(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> None:
     if is_standard(node, "If"):
         _choose_branch(model, node, parameters)
+    elif is_standard(node, "CastLike") and node.inputs[1] is not None and node.inputs[1].dtype is not None:
+        _fold_node(model, _substitute(node, "Cast", {"to": int(node.inputs[1].dtype)}), parameters)
     elif _passes_through(node):
         _bypass(node)
     elif is_standard(node, "Constant"):
@@ -73,30 +77,31 @@ def _bypass(node: ir.Node) -> None:
         keep = source.producer() is None or source.is_graph_output() or source.producer().graph is not node.graph
         if keep:
             if not is_standard(node, "Identity"):
-                _as_identity(node)
+                _substitute(node, "Identity", {})
             return
     replace([out], [source])
     remove(node.graph, [node])
 
 
-def _as_identity(node: ir.Node) -> None:
+def _substitute(node: ir.Node, op: str, attributes: dict[str, int]) -> ir.Node:
+    """`op` of the node's first input in place of `node`."""
     assert node.graph is not None
-    identity = ir.node("Identity", [node.inputs[0]], name=node.name, metadata_props=dict(node.metadata_props))
-    new, old = identity.outputs[0], node.outputs[0]
-    new.type, new.shape = old.type, old.shape
-    node.graph.insert_before(node, identity)
-    replace([old], [new])
+    new = ir.node(op, [node.inputs[0]], attributes, name=node.name, metadata_props=dict(node.metadata_props))
+    out, old = new.outputs[0], node.outputs[0]
+    out.type, out.shape, out.name = old.type, old.shape, old.name
+    node.graph.insert_before(node, new)
+    replace([old], [out])
     remove(node.graph, [node])
+    return new
 
 
 def _become(node: ir.Node, tensors: list[ir.TensorProtocol]) -> None:
     """Puts initializers in place of a node's outputs, under the outputs' names."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    top = graph
     for value, tensor in zip(node.outputs, tensors):
         name, value.name = value.name or node.name or "constant", None
-        replace([value], [add_initializer(top, name, tensor)])
+        replace([value], [add_initializer(graph, name, tensor)])
     remove(graph, [node])
 
 

@@ -97,8 +97,10 @@ def add_initializer(graph: ir.Graph, name: str, tensor: ir.TensorProtocol | np.n
 def replace(old: Sequence[ir.Value], new: Sequence[ir.Value]) -> None:
     """Lets the users of `old` (and the graph's outputs) read `new`; names of graph outputs survive."""
     for before, after in zip(old, new, strict=True):
-        if before.is_graph_output() and after.producer() is not None and not after.is_graph_output():
-            after.name, before.name = before.name, None
+        renamable = after.producer() is not None and not after.is_graph_output()
+        if before.is_graph_output() and before.name is not None and renamable:
+            name, before.name = before.name, None
+            after.name = name
         ir.convenience.replace_all_uses_with(before, after, replace_graph_outputs=True)
 
 

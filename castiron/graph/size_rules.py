@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
-from onnx_shape_inference import ShapeInferenceContext, check_inputs
+import sympy
+from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes, check_inputs, registry
+
+from castiron.graph.upgrade import NEWEST
 
 Dim = int | ir.SymbolicDim
+_FAR = 1 << 29
+"""Where exporters mean `to the end` they write 2^63 - 1, 2^31 - 1 or 10^9: any bound from here on."""
 
 
 def constant_of_shape(ctx: ShapeInferenceContext, node: ir.Node) -> None:
@@ -42,4 +49,90 @@ def pad(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     ctx.set_shape_and_dtype(node.outputs[0], shape, data.dtype)
 
 
-RULES = {"ConstantOfShape": constant_of_shape, "Pad": pad}
+def slice_(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """Bounds are clamped as the specification says, symbolically where they or the size are; vectors keep their contents."""
+    data = check_inputs(node, "data", "starts", "ends")[0]
+    if data.shape is None:
+        ctx.set_shape_and_dtype(node.outputs[0], None, data.dtype)
+        return
+    rank = data.shape.rank()
+    starts, ends, axes, steps = (
+        ctx.get_symbolic_value(v) if v is not None else None for v in [*node.inputs[1:], None, None][:4]
+    )
+    count = node.inputs[1].shape[0] if node.inputs[1] is not None and node.inputs[1].shape is not None else None
+    if axes is None and isinstance(count, int) and (len(node.inputs) < 4 or node.inputs[3] is None):
+        axes = list(range(count))
+    dims: list[Dim] = list(data.shape.dims)
+    if axes is None or not all(isinstance(a, int) for a in axes):
+        dims = [ctx.new_symbolic_dim() for _ in dims]
+    for i, axis in enumerate(int(a) % rank for a in axes or () if isinstance(a, int)):
+        step = steps[i] if steps is not None else 1
+        known = starts is not None and ends is not None and isinstance(step, int)
+        extent = _extent(_expr(dims[axis]), _expr(starts[i]), _expr(ends[i]), int(step)) if known else None  # type: ignore[index,arg-type]
+        dims[axis] = ctx.new_symbolic_dim() if extent is None else _dim(extent)
+    ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(dims), data.dtype)
+    elements = ctx.get_symbolic_value(data)
+    if elements is not None and rank == 1 and starts and ends and isinstance(starts[0], int) and isinstance(ends[0], int):
+        step = steps[0] if steps is not None else 1
+        if isinstance(step, int):
+            ctx.set_symbolic_value(node.outputs[0], elements[starts[0] : ends[0] : step])
+
+
+def equal(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """Elements compare where their difference tells: a size is never -1, so that idioms with a default size resolve."""
+    _library("Equal")(ctx, node)
+    first, second = (ctx.get_symbolic_value(v) if v is not None else None for v in node.inputs)
+    if first is None or second is None or 1 not in (len(first), len(second)) and len(first) != len(second):
+        return
+    count = max(len(first), len(second))
+    pairs = zip(first * (count // len(first) or 1), second * (count // len(second) or 1))
+    differences = [sympy.expand(_expr(a) - _expr(b)) for a, b in pairs]
+    if all(d.is_zero is not None for d in differences):
+        ctx.set_symbolic_value(node.outputs[0], [int(d.is_zero) for d in differences])
+
+
+def where(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """A known condition chooses among the elements of vectors."""
+    _library("Where")(ctx, node)
+    condition, first, second = (ctx.get_symbolic_value(v) if v is not None else None for v in node.inputs)
+    if condition is not None and first is not None and second is not None and len({*map(len, (condition, first, second))}) == 1:
+        ctx.set_symbolic_value(node.outputs[0], [a if c else b for c, a, b in zip(condition, first, second)])
+
+
+def _library(op: str) -> Callable[[ShapeInferenceContext, ir.Node], None]:
+    """The library's own rule, which these refine."""
+    rule = registry.get("", op, version=NEWEST - 1)
+    assert rule is not None
+    return rule
+
+
+def _extent(size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int) -> sympy.Expr | None:
+    """The number of elements of [start:end:step] of `size`; None where the sign of a bound is not known."""
+    bounds = [_from_front(bound, size) for bound in (start, end)]
+    if None in bounds:
+        return None
+    low, high = (sympy.Integer(0), size) if step > 0 else (sympy.Integer(-1), size - 1)
+    first, last = (sympy.Max(low, sympy.Min(bound, high)) for bound in bounds)
+    length = last - first if step > 0 else first - last
+    return sympy.Max(0, length if abs(step) == 1 else sympy.floor((length + abs(step) - 1) / abs(step)))
+
+
+def _from_front(bound: sympy.Expr, size: sympy.Expr) -> sympy.Expr | None:
+    if bound.is_Integer and bound >= _FAR:
+        return size
+    if bound.is_Integer and bound <= -_FAR:
+        return sympy.Integer(-1)
+    if bound.is_nonnegative:
+        return bound
+    return bound + size if bound.is_negative else None
+
+
+def _expr(dim: Dim) -> sympy.Expr:
+    return sympy.Integer(dim) if isinstance(dim, int) else _symbolic_shapes.parse_symbolic_expression(str(dim.value))
+
+
+def _dim(e: sympy.Expr) -> Dim:
+    return int(e) if e.is_Integer else ir.SymbolicDim(e)
+
+
+RULES = {"ConstantOfShape": constant_of_shape, "Pad": pad, "Slice": slice_, "Equal": equal, "Where": where}

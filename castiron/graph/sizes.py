@@ -97,17 +97,23 @@ def shape_of(value: ir.Value) -> tuple[Expr, ...]:
 
 def elements_of(value: ir.Value, known: frozenset[str]) -> tuple[Expr, ...] | None:
     """The elements of an integer scalar or vector as expressions over the symbols `known`, where inference tells them."""
-    recorded = value.metadata_props.get(SYM_DATA_KEY)
+    recorded = symbolic_elements(value)
     if recorded is None or value.dtype is None or not value.dtype.is_integer() or value.shape is None:
         return None
     try:
-        found = tuple(size_expr(e if isinstance(e, int) else ir.SymbolicDim(e)) for e in json.loads(recorded))
+        found = tuple(map(size_expr, recorded))
     except Unsupported:
         return None
     names = frozenset[str]().union(*(free_variables(e) for e in found))
     static = all(isinstance(d, int) for d in value.shape)
     count = int(sympy.prod([d for d in value.shape if isinstance(d, int)])) if static else -1
     return found if names <= known and len(value.shape) <= 1 and count == len(found) else None
+
+
+def symbolic_elements(value: ir.Value) -> list[int | ir.SymbolicDim] | None:
+    """What inference recorded of the elements of a scalar or vector."""
+    recorded = value.metadata_props.get(SYM_DATA_KEY)
+    return None if recorded is None else [e if isinstance(e, int) else ir.SymbolicDim(e) for e in json.loads(recorded)]
 
 
 def _is_sized(value: ir.Value, known: dict[str, tuple[str, int]]) -> bool:
