@@ -71,5 +71,5 @@ def test_bits_are_the_same_on_every_instruction_set(isa: str) -> None:
 @pytest.mark.parametrize("isa, cpu", [("generic", "x86-64"), ("x86_64_v3", "x86-64-v3")])
 def test_kernels_compile_with_gcc(isa: str, cpu: str, tmp_path: Path) -> None:
     for source in SOURCES:
-        output = str(tmp_path / source.stem)
-        subprocess.run(["gcc", f"-march={cpu}", *FLAGS.split(), f"-DCI_ISA={isa}", "-c", str(source), "-o", output], check=True)
+        command = ["gcc", f"-march={cpu}", *FLAGS.split(), f"-DCI_ISA={isa}", "-c", str(source)]
+        subprocess.run([*command, "-o", str(tmp_path / source.stem)], check=True)

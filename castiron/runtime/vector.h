@@ -17,11 +17,8 @@
 #define CI_SOFTWARE_FMA 1
 #endif
 
-/* Before a loop of known length whose body must become straight code, for its arrays to become registers. With software
-   fma such code would be large and no faster. */
-#if defined(CI_SOFTWARE_FMA)
-#define CI_UNROLL
-#elif defined(__clang__)
+/* Before a loop of known length whose body must become straight code, for its arrays to become registers. */
+#if defined(__clang__)
 #define CI_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define CI_UNROLL _Pragma("GCC unroll 32")
@@ -54,12 +51,20 @@ CI_INLINE ci_vector ci_broadcast(float x)
 
 /* a * b + c, rounded once. */
 #if defined(CI_SOFTWARE_FMA)
+typedef double ci_wide __attribute__((vector_size(8 * CI_LANES)));
+typedef uint64_t ci_wide_bits __attribute__((vector_size(8 * CI_LANES)));
+
+/* What ci_fma_f32 of scalar.h does, a vector at a time. The product is exact in double; the sum is rounded to odd (towards
+   zero, then the last bit set where it was inexact), so that rounding to float afterwards is the only one that counts. */
 CI_INLINE ci_vector ci_fma(ci_vector a, ci_vector b, ci_vector c)
 {
-    ci_vector out;
-    for (int lane = 0; lane < CI_LANES; lane++)
-        out[lane] = ci_fma_f32(a[lane], b[lane], c[lane]);
-    return out;
+    const ci_wide product = __builtin_convertvector(a, ci_wide) * __builtin_convertvector(b, ci_wide);
+    const ci_wide addend = __builtin_convertvector(c, ci_wide), sum = product + addend, of_addend = sum - product;
+    const ci_wide error = (product - (sum - of_addend)) + (addend - of_addend);
+    const ci_wide_bits inexact = (ci_wide_bits)((error < 0) | (error > 0)) >> 63; /* 1; not where error is NaN */
+    const ci_wide_bits away = ((ci_wide_bits)error ^ (ci_wide_bits)sum) >> 63 & inexact;
+    const ci_wide_bits odd = ((ci_wide_bits)sum - away) | inexact;
+    return __builtin_convertvector((ci_wide)odd, ci_vector);
 }
 #elif defined(CI_ELEMENTWISE_FMA)
 CI_INLINE ci_vector ci_fma(ci_vector a, ci_vector b, ci_vector c)

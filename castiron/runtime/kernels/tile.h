@@ -26,7 +26,7 @@
 #define CI_PANELS 1
 #define CI_WIDE 4
 #else
-#define CI_ROWS 4
+#define CI_ROWS 1
 #define CI_PANELS 1
 #define CI_WIDE 1
 #endif
@@ -146,10 +146,9 @@ CI_SUM_INSTANCE(4, 1)
 CI_SUM_INSTANCE(2, 1)
 CI_SUM_INSTANCE(1, 4)
 static const ci_shape ci_shapes[] = {CI_SUM_SHAPE(6, 1), CI_SUM_SHAPE(4, 1), CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 4)};
-#else
-CI_SUM_INSTANCE(4, 1)
+#else /* arithmetic in software gains nothing from larger tiles */
 CI_SUM_INSTANCE(1, 1)
-static const ci_shape ci_shapes[] = {CI_SUM_SHAPE(4, 1), CI_SUM_SHAPE(1, 1)};
+static const ci_shape ci_shapes[] = {CI_SUM_SHAPE(1, 1)};
 #endif
 
 /* The panels that one tile takes of a matrix of this many rows. */
