@@ -19,8 +19,7 @@ from castiron.frontend.source import Source
 from castiron.lab.reference import Vectors
 from castiron.lab.verify import tolerance
 from castiron.options import BuildOptions, Weights
-from castiron.program.plan import Storage
-from castiron.program.planned import Planned
+from castiron.program.planned import Planned, Storage
 from castiron.program.types import Kernel, Kind
 from castiron.toolchain import targets
 

@@ -36,12 +36,12 @@ from castiron.program.dead import dead
 from castiron.program.fuse import fuse
 from castiron.program.group import group
 from castiron.program.layout import layout
-from castiron.program.plan import Storage, plan, storage
-from castiron.program.planned import Planned
+from castiron.program.plan import plan, storage
+from castiron.program.planned import Planned, Storage
 from castiron.program.split import split
 from castiron.program.text import text
 from castiron.program.types import Program
-from castiron.program.views import views
+from castiron.program.views import resolve
 from castiron.toolchain import targets
 from castiron.toolchain.zig import Progress
 
@@ -127,7 +127,7 @@ def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: D
 
 def compile_programs(program: Program, dump: Dump) -> tuple[Planned, Planned, Storage]:
     """(prepare, forward) with memory placed, and where packed weights and constants lie."""
-    prepare, forward = split(views(dump.program("60-lowered", program)))
+    prepare, forward = split(resolve(dump.program("60-lowered", program)))
     prepare = dump.program("70-prepare", group(fuse(dead(prepare))))
     forward = dump.program("71-forward", group(fuse(layout(dead(forward)))))
     check(prepare)

@@ -84,7 +84,7 @@ def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     parts = runtime.objects(runtime.units(job.target, job.isas, job.code.kernels, exe=True, shared=False))
     own = objects(job, triple, ("-DCI_MAIN",))
     with whole(output) as temporary:
-        _link(triple, ["-static-pie", "-Wl,-z,noseparate-code"], [*own, *blobs_object(job, blobs), *parts], temporary)
+        _link(triple, ["-static-pie"], [*own, *blobs_object(job, blobs), *parts], temporary)
 
 
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:

@@ -16,7 +16,7 @@ from castiron.errors import InternalError
 from castiron.program.edit import leaves, static
 from castiron.program.expr import Expr, Load, loads
 from castiron.program.group import locals_of
-from castiron.program.planned import Place, Planned
+from castiron.program.planned import Place, Planned, Storage
 from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Step, View, read, written
 
 ALIGN = 64
@@ -24,8 +24,8 @@ ALIGN = 64
 FIXED = (Kind.INPUT, Kind.WEIGHT, Kind.CONSTANT)
 
 
-def plan(program: Program, packed: Mapping[str, int], constants: Mapping[str, int]) -> Planned:
-    """Places every buffer that needs memory of its own; `packed` and `constants` as `offsets` gives them."""
+def plan(program: Program, blobs: Storage) -> Planned:
+    """Places every buffer that needs memory of its own."""
     free = locals_of(program)
     roots = _view_roots(program)
     life = _lives(program, roots)
@@ -37,7 +37,7 @@ def plan(program: Program, packed: Mapping[str, int], constants: Mapping[str, in
     places: dict[str, Place] = {}
     for name in owners:
         kind = program.buffers[name].kind
-        table = {Kind.PACKED: packed, Kind.CONSTANT: constants}.get(kind, ports)
+        table = {Kind.PACKED: blobs.packed, Kind.CONSTANT: blobs.constants}.get(kind, ports)
         if kind != Kind.TEMP and name in table:
             places[name] = Place(kind, table[name])
     sizes = [_bytes(program.buffers[n]) for n in temps]
@@ -49,14 +49,13 @@ def plan(program: Program, packed: Mapping[str, int], constants: Mapping[str, in
     return Planned(program, places, roots, (), arena)
 
 
-def offsets(prepare: Program, forward: Program) -> tuple[dict[str, int], dict[str, int]]:
-    """Where the PACKED buffers are among the packed weights, and the CONSTANTs that a program reads among the constants.
-
-    Bytes; the same for both programs."""
+def storage(prepare: Program, forward: Program) -> Storage:
+    """Where the PACKED buffers are among the packed weights, and the CONSTANTs that a program reads among the constants."""
     packed = {b.name: b for p in (prepare, forward) for b in p.of_kind(Kind.PACKED)}
     used = {n for p in (prepare, forward) for s in p.steps for n in read(s)}
     constants = {b.name: b for p in (prepare, forward) for b in p.of_kind(Kind.CONSTANT) if b.name in used}
-    return sequential(packed.values())[0], sequential(constants.values())[0]
+    (packed_at, packed_bytes), (constants_at, constant_bytes) = sequential(packed.values()), sequential(constants.values())
+    return Storage(packed_at, constants_at, packed_bytes, constant_bytes)
 
 
 def sequential(buffers: Iterable[Buffer]) -> tuple[dict[str, int], int]:

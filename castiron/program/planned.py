@@ -34,3 +34,13 @@ class Planned:
     roots: Mapping[str, str]
     lives: tuple[tuple[str, int, int], ...]
     arena: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Offsets of the PACKED and CONSTANT buffers in their blobs, and the blobs' sizes, in bytes; the same for both programs."""
+
+    packed: Mapping[str, int]
+    constants: Mapping[str, int]
+    packed_bytes: int
+    constant_bytes: int
