@@ -113,7 +113,7 @@ def operation(op: str, arguments: Sequence[C], types: Sequence[DataType], result
         return cast(arguments[0], types[0], result)
     if op == "select":
         condition, then, other = arguments
-        return C(f"{within(condition, BITOR)} ? {within(then, BITOR)} : {within(other, TERNARY)}", TERNARY)
+        return C(f"{within(condition, EQUALITY)} ? {within(then, BITOR)} : {within(other, TERNARY)}", TERNARY)
     if op == "checked_index":
         return call("ci_index", C("run"), *arguments)
     plain = _plain(op, arguments, types[0])

@@ -173,7 +173,7 @@ def _epilogue(name: str, out: str, tile: Tile, memory: Memory) -> list[str]:
     *outer, rows, cols = tile.loops.values()
     scope.axes |= {"tile.r": "r", "tile.c": "c"}
     scope.namer("r"), scope.namer("c"), scope.namer("sums")
-    scope.pointers[TILE, DataType.FLOAT] = "sums"
+    scope.arrays[TILE] = "sums"
 
     def result(node: Expr) -> Expr | None:
         return Load(TILE, (Var("tile.c"),), node.type) if isinstance(node, Acc) else None
@@ -195,7 +195,6 @@ def _epilogue(name: str, out: str, tile: Tile, memory: Memory) -> list[str]:
     store(scope, part, col)
     row.nest([*([SIMD] if is_plain(part) else []), "for (int64_t c = 0; c < cols; c++) {"], col)
     scope.top.nest(["for (int64_t r = 0; r < rows; r++) {"], row)
-    del scope.pointers[TILE, DataType.FLOAT]
     head = [
         f"static void {name}(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows, int64_t col, int64_t cols,",
         "                 const float *tile, int64_t stride)",

@@ -53,6 +53,7 @@ class Scope:
         self.namer = Namer()
         self.top = Block(None)
         self.pointers: dict[tuple[str, DataType], str] = {}
+        self.arrays: dict[str, str] = {}  # of the function itself, not of the program: name -> C
         self.stored: set[str] = set()
         self.sizes: dict[str, str] = {}
         self.axes: dict[str, str] = {}
@@ -75,6 +76,8 @@ class Scope:
 
     def pointer(self, buffer: str, store: bool = False) -> str:
         """The C name of the memory of `buffer`."""
+        if buffer in self.arrays:
+            return self.arrays[buffer]
         root, type = self.memory.root(buffer), self.memory.type(buffer)
         if (root, type) not in self.pointers:
             self.pointers[root, type] = self.namer(buffer)
