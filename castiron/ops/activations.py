@@ -40,7 +40,6 @@ def _plain(formula: Formula) -> Callable[[Call], Formula]:
     return lambda call: formula
 
 
-
 def _leaky_relu(call: Call) -> Formula:
     alpha = call.attribute("alpha", 0.01)
     return lambda x: select(x < 0, x * alpha, x)
@@ -144,5 +143,6 @@ _CASES: dict[str, tuple[Case, ...]] = {
 }
 
 OPERATORS = tuple(
-    Operator(name, _lower, upgrade=drop_consumed_inputs, cases=_CASES.get(name, ()), elementwise=True) for name in FORMULAS
+    Operator(name, _lower, upgrade=drop_consumed_inputs, cases=_CASES.get(name, ()), elementwise=True)
+    for name in FORMULAS
 )

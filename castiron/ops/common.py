@@ -18,7 +18,7 @@ from castiron.program.scalar import FLOATS
 ZERO = constant(0)
 ONE = constant(1)
 
-# Lowering -----------------------------------------------------------------------------------------------------------------
+# Lowering -------------------------------------------------------------------------------------------------------------
 
 
 def fail(call: Call, why: str) -> NoReturn:
@@ -88,7 +88,9 @@ def temp_like(build: Builder, tensor: Tensor, hint: str, shape: Sequence[Expr] |
     return build.temp(wide(tensor.type), tensor.shape if shape is None else shape, f"{tensor.name}.{hint}")
 
 
-def rows_of(build: Builder, out: Tensor, axes: Sequence[int], op: str, shape: Sequence[Expr], value: Callable[..., Expr]) -> Tensor:
+def rows_of(
+    build: Builder, out: Tensor, axes: Sequence[int], op: str, shape: Sequence[Expr], value: Callable[..., Expr]
+) -> Tensor:
     """`out[i] = op over axes of value(i)`: dimensions `axes` of `shape` are summed over, those of `out` there are 1."""
     inner = dict(zip(axes, build.axes([shape[a] for a in axes]), strict=True))
     outer = build.axes(out.shape)
@@ -133,11 +135,13 @@ def checked_index(call: Call, indices: Tensor, extent: Expr) -> Callable[..., Ex
         raise ModelError(f"{call.node.op_type} {call.node.name!r}: an index is outside [-{size}, {size})")
     if not known.size or known.min() >= 0:
         return lambda *at: cast(indices.load(*at), INT64)
-    positive = call.build.known(np.where(known < 0, known + size, known).astype(np.int64), INT64, f"{indices.name}.positive")
+    positive = call.build.known(
+        np.where(known < 0, known + size, known).astype(np.int64), INT64, f"{indices.name}.positive"
+    )
     return positive.load
 
 
-# Upgrading ----------------------------------------------------------------------------------------------------------------
+# Upgrading ------------------------------------------------------------------------------------------------------------
 
 
 def constant_node(value: Any, type: DataType = DataType.INT64, name: str = "") -> ir.Node:

@@ -22,7 +22,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Equation:
-    """The labels of each operand's dimensions and of the output's; those of an ellipsis are "0", "1", … from the last."""
+    """Labels of each operand's dimensions and of the output's; those of an ellipsis are "0", "1", … from the last."""
 
     operands: tuple[Labels, ...]
     out: Labels

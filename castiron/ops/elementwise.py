@@ -1,8 +1,8 @@
 """Arithmetic, comparisons, logic and casts, element by element with NumPy broadcasting.
 
 Specification: https://onnx.ai/onnx/operators/ (one page an operator, e.g. onnx__Add.html)
-Opset history: before 7 the binary operators had `broadcast` and `axis` instead of broadcasting; Clip had its bounds, Cast
-its type as attributes; Dropout was told by `is_test` or `training_mode` what it does.
+Opset history: before 7 the binary operators had `broadcast` and `axis` instead of broadcasting; Clip had its bounds,
+Cast its type as attributes; Dropout was told by `is_test` or `training_mode` what it does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from castiron.ops.common import (
     fail,
     integer,
     lifted,
-    real,
     renewed,
     scalar_of,
 )
@@ -111,8 +110,16 @@ def _lower_is_inf(call: Call) -> None:
     compute_from(call, formula)
 
 
+def _modulo(x: Expr, y: Expr) -> Expr:
+    """The remainder with the sign of the divisor."""
+    if x.type not in FLOATS:
+        return apply("mod", x, y)
+    rest = apply("fmod", x, y)
+    return select(apply("ne", rest, 0) & apply("xor", rest < 0, y < 0), rest + y, rest)
+
+
 def _lower_mod(call: Call) -> None:
-    compute_from(call, _fold("fmod" if call.attribute("fmod", 0) else "mod"))
+    compute_from(call, _fold("fmod") if call.attribute("fmod", 0) else _modulo)
 
 
 def _lower_bit_shift(call: Call) -> None:
@@ -166,16 +173,16 @@ def _lower_identity(call: Call) -> None:
 
 def _lower_dropout(call: Call) -> None:
     ratio = call.optional(1)
-    if call.optional(2) is not None and np.any(call.known(2, "training_mode")):
-        if ratio is None or ratio.value is None or np.any(ratio.value):
-            fail(call, "training mode; export the model for inference")
+    training = call.optional(2) is not None and np.any(call.known(2, "training_mode"))
+    if training and (ratio is None or ratio.value is None or np.any(ratio.value)):
+        fail(call, "training mode; export the model for inference")
     call.build.view(call.out, call.input(0))
     if len(call.outputs) > 1 and call.outputs[1] is not None:
         mask = call.outputs[1]
         call.build.compute(mask, lambda *index: cast(constant(True, BOOL), mask.type))
 
 
-# Upgrades -----------------------------------------------------------------------------------------------------------------
+# Upgrades -------------------------------------------------------------------------------------------------------------
 
 
 def _upgrade_binary(node: ir.Node, opset: int) -> list[ir.Node] | None:
@@ -232,7 +239,7 @@ def _upgrade_cast(node: ir.Node, opset: int) -> list[ir.Node] | None:
 
 
 def _upgrade_dropout(node: ir.Node, opset: int) -> list[ir.Node] | None:
-    """`ratio` means nothing in inference; before 7 `is_test` 0 (the default) asked for training, which nobody exports."""
+    """`ratio` means nothing in inference; before 7 `is_test` 0 (the default) asked for training."""
     return None if opset >= 12 else [renewed(node, drop=["ratio", "is_test", "seed", "consumed_inputs"])]
 
 
@@ -249,7 +256,7 @@ _CASES: dict[str, tuple[Case, ...]] = {
     "Div": (Case("towards zero", (_I, np.array([2, -2, 3, 3], np.int32))),),
     "Max": (Case("nan", (_F, np.zeros(4, np.float32))),),
     "Relu": (Case("nan", (_F,)),),
-    "Where": (Case("broadcast", (np.array([[True], [False]]), _F, np.float32(3))),),
+    "Where": (Case("broadcast", (np.array([[True], [False]]), _F, np.array(3, np.float32))),),
 }
 
 OPERATORS = (
@@ -259,10 +266,26 @@ OPERATORS = (
     Operator("BitShift", _lower_bit_shift, elementwise=True),
     Operator("Cast", _lower_cast, upgrade=_upgrade_cast, elementwise=True),
     Operator("CastLike", _lower_cast),
-    Operator("Clip", _lower_clip, upgrade=_upgrade_clip, cases=(Case("nan", (_F, np.float32(-1), np.float32(1))),)),
+    Operator(
+        "Clip",
+        _lower_clip,
+        upgrade=_upgrade_clip,
+        cases=(Case("nan", (_F, np.array(-1, np.float32), np.array(1, np.float32))),),
+    ),
     Operator("Dropout", _lower_dropout, upgrade=_upgrade_dropout),
     Operator("Identity", _lower_identity),
     Operator("IsInf", _lower_is_inf, elementwise=True),
-    Operator("Mod", _lower_mod, elementwise=True, cases=(Case("sign of the divisor", (_I, np.array([3, -3, 2, -2], np.int32))),)),
-    Operator("Pow", _lower_pow, upgrade=_upgrade_binary, elementwise=True, cases=(Case("root", (np.float32([4, 2]), np.float32(0.5))),)),
+    Operator(
+        "Mod",
+        _lower_mod,
+        elementwise=True,
+        cases=(Case("sign of the divisor", (_I, np.array([3, -3, 2, -2], np.int32))),),
+    ),
+    Operator(
+        "Pow",
+        _lower_pow,
+        upgrade=_upgrade_binary,
+        elementwise=True,
+        cases=(Case("root", (np.array([4, 2], np.float32), np.array(0.5, np.float32))),),
+    ),
 )

@@ -45,9 +45,7 @@ def _lower_gather_nd(call: Call) -> None:
 
     def value(*index: Expr) -> Expr:
         outer = index[: indices.rank - 1]
-        picked = [
-            apply("checked_index", indices.load(*outer, constant(d)), x.shape[batch + d]) for d in range(depth)
-        ]
+        picked = [apply("checked_index", indices.load(*outer, constant(d)), x.shape[batch + d]) for d in range(depth)]
         return x.load(*index[:batch], *picked, *index[indices.rank - 1 :])
 
     call.build.compute(call.out, value)
@@ -133,6 +131,15 @@ OPERATORS = (
     Operator(
         "ScatterND",
         _lower_scatter_nd,
-        cases=(Case("last wins", (_X, np.array([[[0], [1]], [[0], [2]]]), np.float32([[[1] * 4, [2] * 4], [[3] * 4, [4] * 4]]))),),
+        cases=(
+            Case(
+                "last wins",
+                (
+                    _X,
+                    np.array([[[0], [1]], [[0], [2]]]),
+                    np.array([[[1] * 4, [2] * 4], [[3] * 4, [4] * 4]], np.float32),
+                ),
+            ),
+        ),
     ),
 )

@@ -1,8 +1,8 @@
 """Products of matrices.
 
 FLOAT goes through the tile kernel `matmul`: the right operand is packed into panels of 16 columns by a step of its own
-(which belongs to `prepare` where the operand is a weight), alpha, beta and the third operand of Gemm are an element-wise
-step that fusion puts into the kernel's epilogue. Other types are plain sums.
+(which belongs to `prepare` where the operand is a weight), alpha, beta and the third operand of Gemm are an
+element-wise step that fusion puts into the kernel's epilogue. Other types are plain sums.
 
 Specification: https://onnx.ai/onnx/operators/onnx__MatMul.html, onnx__Gemm.html, onnx__MatMulInteger.html
 Opset history: Gemm had `broadcast` before 7.
@@ -28,7 +28,7 @@ BATCH = 3
 def panels(
     build: Builder, hint: str, batch: Sequence[Expr], columns: Expr, depth: Sequence[Expr], element: Callable[..., Expr]
 ) -> Tensor:
-    """`element(*batch, column, *depth)` packed as [*batch, ceil(columns / 16), *depth, 16], zeros behind the last column."""
+    """`element(*batch, column, *depth)` packed as [*batch, ceil(columns / 16), *depth, 16], filled up with zeros."""
     packed = build.temp(DataType.FLOAT, (*batch, (columns + (PANEL - 1)) // PANEL, *depth, PANEL), f"{hint}.panels")
     whole = columns % PANEL is ZERO
 
@@ -46,14 +46,22 @@ def panel_operand(packed: Tensor, batch: Sequence[Expr]) -> Expr:
 
 
 def product_kernel(
-    build: Builder, out: Tensor, batch: Sequence[Axis], row: Axis, column: Axis, inner: Axis, a: Expr, b: Expr, index: Sequence[Expr]
+    build: Builder,
+    out: Tensor,
+    batch: Sequence[Axis],
+    row: Axis,
+    column: Axis,
+    inner: Axis,
+    a: Expr,
+    b: Expr,
+    index: Sequence[Expr],
 ) -> None:
     """`out[index] = sum over inner of a * b` by the tile kernel; up to three batch axes, `b` from `panel_operand`."""
     unused = build.axes([ONE] * (BATCH - len(batch)))
     build.tile_kernel("matmul", out, (*unused, *batch, row, column), (inner,), {"a": a, "b": b}, index)
 
 
-# MatMul -------------------------------------------------------------------------------------------------------------------
+# MatMul ---------------------------------------------------------------------------------------------------------------
 
 
 def _sum_of_products(build: Builder, out: Tensor, a: Tensor, b: Tensor) -> None:
@@ -87,9 +95,7 @@ def _collapsed(build: Builder, tensor: Tensor) -> Tensor:
 
 def _by_kernel(build: Builder, out: Tensor, a: Tensor, b: Tensor) -> None:
     """FLOAT operands of rank 2 or more with up to three batch dimensions."""
-    packed = panels(
-        build, b.name, b.shape[:-2], b.shape[-1], (b.shape[-2],), lambda *i: b.load(*i[:-2], i[-1], i[-2])
-    )
+    packed = panels(build, b.name, b.shape[:-2], b.shape[-1], (b.shape[-2],), lambda *i: b.load(*i[:-2], i[-1], i[-2]))
     axes = build.axes(out.shape)
     (k,) = build.axes([a.shape[-1]])
     *batch, row, column = axes
@@ -121,7 +127,7 @@ def _lower_matmul(call: Call) -> None:
     multiply(call.build, call.out, call.input(0), call.input(1))
 
 
-# Gemm ---------------------------------------------------------------------------------------------------------------------
+# Gemm -----------------------------------------------------------------------------------------------------------------
 
 
 def _lower_gemm(call: Call) -> None:
@@ -163,7 +169,7 @@ def _gemm_product(call: Call, out: Tensor) -> None:
         build.store(out, (row, column), place, Reduce("sum", (k,), cast(terms, out.type)))
 
 
-# Quantized ----------------------------------------------------------------------------------------------------------------
+# Quantized ------------------------------------------------------------------------------------------------------------
 
 
 def _lower_matmul_integer(call: Call) -> None:

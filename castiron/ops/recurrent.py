@@ -105,7 +105,7 @@ class Layer:
         return gates if bias is None else build.compute(gates, lambda *i: summed.load(*i) + bias.load(i[2]))
 
     def _bias(self, direction: int) -> Tensor | None:
-        """What does not wait for the state: the input's bias and, but for a GRU's last gate reset later, the state's."""
+        """The input's bias and the state's; without the latter's last gate where a GRU resets after the product."""
         b = self.call.optional(3)
         if b is None:
             return None
@@ -167,13 +167,18 @@ class Layer:
         call.build.whole_kernel(self.cell.kernel, {**outputs, "scratch": scratch}, operands, params)
 
 
-def _outputs(call: Call, names: Sequence[str]) -> tuple[dict[str, Tensor], list[tuple[Tensor, Tensor, tuple[int, ...]]]]:
-    """The kernel's outputs by field, and (given output, kernel's output, order) of those to turn afterwards."""
-    fields, turned = {}, []
+Turn = tuple[Tensor, Tensor, tuple[int, ...]]
+"""An output, the kernel's own form of it, and where the dimensions of the latter are in the former."""
+
+
+def _outputs(call: Call, names: Sequence[str]) -> tuple[dict[str, Tensor], list[Turn]]:
+    """The kernel's outputs by field, and those to turn afterwards."""
+    fields: dict[str, Tensor] = {}
+    turned: list[Turn] = []
     for name, out in zip(names, call.outputs, strict=False):
         if out is None:
             continue
-        order = (1, 2, 0, 3) if name == "y" else (1, 0, 2)
+        order: tuple[int, ...] = (1, 2, 0, 3) if name == "y" else (1, 0, 2)
         if call.attribute("layout", 0):
             inner = call.build.temp(out.type, [out.shape[d] for d in order], f"{out.name}.turned")
             turned.append((out, inner, order))
@@ -199,9 +204,7 @@ def _lower(call: Call) -> None:
     for direction in range(directions):
         layer.run(direction, states, outputs)
     for out, inner, order in turned:
-        call.build.compute(
-            out, lambda *index, inner=inner, order=order: inner.load(*(index[d] for d in order))
-        )
+        call.build.compute(out, lambda *index, inner=inner, order=order: inner.load(*(index[d] for d in order)))
 
 
 _upgrade = drop_attributes("output_sequence", before=7)
@@ -209,7 +212,7 @@ _R = np.random.default_rng(4)
 
 
 def _f(*shape: int) -> np.ndarray:
-    return _R.standard_normal(shape, np.float32) * np.float32(0.5)
+    return _R.standard_normal(shape, np.float32) * np.array(0.5, np.float32)
 
 
 def _case(gates: int, name: str, *more: np.ndarray | None, **attributes: int | str) -> Case:

@@ -1,7 +1,7 @@
 """Reductions over axes, running sums, and the positions of extremes.
 
-Specification: https://onnx.ai/onnx/operators/onnx__ReduceSum.html (and its siblings), onnx__ArgMax.html, onnx__CumSum.html,
-onnx__TopK.html
+Specification: https://onnx.ai/onnx/operators/onnx__ReduceSum.html (and its siblings), onnx__ArgMax.html,
+onnx__CumSum.html, onnx__TopK.html
 Opset history: `axes` became an input in 13 (ReduceSum) and 18 (the others); TopK's `k` in 10.
 """
 
@@ -29,6 +29,7 @@ from castiron.ops.common import (
     renewed,
     rows_of,
     static,
+    wide,
 )
 from castiron.ops.registry import Call, Case, Operator
 from castiron.program.builder import Builder, Tensor
@@ -92,7 +93,7 @@ class _Reduction:
 def _lower_reduce(call: Call) -> None:
     rule, axes = RULES[call.node.op_type], _axes(call)
     x = call.input(0)
-    type = real(x.type) if rule.leaves else DataType.UINT8 if x.type == BOOL else lifted(x.load(*x.shape)).type
+    type = real(x.type) if rule.leaves else DataType.UINT8 if x.type == BOOL else wide(x.type)
     shape = _Reduction(call, axes or ())
     inner = call.build.axes(shape.extents())
 
@@ -140,7 +141,7 @@ def _lower_arg(call: Call) -> None:
     x = call.input(0)
     axis = normal_axis(call, call.attribute("axis", 0), x.rank)
     op = "max" if call.node.op_type == "ArgMax" else "min"
-    top = call.build.temp(lifted(x.load(*x.shape)).type, kept(x.shape, [axis]), f"{call.out.name}.{op}")
+    top = call.build.temp(wide(x.type), kept(x.shape, [axis]), f"{call.out.name}.{op}")
     rows_of(call.build, top, [axis], op, x.shape, lambda *i: lifted(x.load(*i)))
     last, keep = bool(call.attribute("select_last_index", 0)), call.attribute("keepdims", 1)
 
@@ -211,7 +212,7 @@ def _upgrade_top_k(node: ir.Node, opset: int) -> list[ir.Node] | None:
 
 _upgrade = attribute_to_input("axes", 1, before=18)
 _X = np.array([[1, 3, 3, -2], [-np.inf, 0, 5, 5], [7, 1, 2, 3]], np.float32)
-_LOG_CASES = (Case("infinite", (np.array([[-np.inf, -np.inf], [1000, 1001]], np.float32), np.array([1]))),)
+_LOG_CASES = (Case("large", (np.array([[-np.inf, 0], [1000, 1001]], np.float32), np.array([1]))),)
 _K = np.array([2])
 
 OPERATORS = (

@@ -63,7 +63,8 @@ class Call:
         if tensor is None:
             return None
         if tensor.value is None:
-            raise Unsupported(f"{self.node.op_type} {self.node.name!r}: input {number} ({why or tensor.name}) must be known at build")
+            where = f"{self.node.op_type} {self.node.name!r}: input {number} ({why or tensor.name})"
+            raise Unsupported(f"{where} must be known at build")
         return tensor.value
 
     def integers(self, number: int, why: str = "") -> tuple[Expr, ...]:
@@ -94,8 +95,9 @@ class Case:
 class Operator:
     """A row of the registry.
 
-    name, domain: as in the specification. lower: adds the steps of one node. upgrade(node, opset): the nodes that say the
-    same in the newest opset, or None where the old spelling is the newest's too. cases: inputs worth testing.
+    name, domain: as in the specification. lower: adds the steps of one node. upgrade(node, opset): the nodes that say
+    the same in the newest opset (the last one's outputs stand for the node's), or None where the old spelling is the
+    newest's too. cases: inputs worth testing.
     elementwise: whether element i of the output depends on element i of the (broadcast) inputs only, so that a
     transpose may be moved across.
     """

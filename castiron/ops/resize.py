@@ -4,7 +4,7 @@ The tables are arrays that a step computes (in double precision) from sizes alon
 belongs to `prepare`. Whole factors of nearest neighbours are plain index arithmetic.
 
 Specification: https://onnx.ai/onnx/operators/onnx__Resize.html, onnx__Upsample.html
-Opset history: Resize 10 had scales as input 1, no roi, and asymmetric coordinates rounded down; Upsample (1-9) likewise.
+Opset history: Resize 10 had scales as input 1, no roi, and asymmetric coordinates rounded down, as Upsample (1-9).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _cubic(t: Expr, a: float) -> list[Expr]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-# Reading the node ---------------------------------------------------------------------------------------------------------
+# Reading the node -----------------------------------------------------------------------------------------------------
 
 
 def _samplings(call: Call) -> dict[int, Sampling]:
@@ -142,7 +142,7 @@ def _samplings(call: Call) -> dict[int, Sampling]:
         if region is not None:
             ends = (constant(float(region[number]), DOUBLE), constant(float(region[len(axes) + number]), DOUBLE))
         same = isinstance(scale, Const) and scale.value == 1 and out.shape[axis] is x.shape[axis]
-        if not same or (ends is not None and (ends[0].value, ends[1].value) != (0, 1)):
+        if not same or ends not in (None, (constant(0, DOUBLE), constant(1, DOUBLE))):
             found[axis] = Sampling(call, x.shape[axis], out.shape[axis], scale, ends)
     return found
 
@@ -150,8 +150,10 @@ def _samplings(call: Call) -> dict[int, Sampling]:
 def _scales(call: Call, axes: Sequence[int]) -> list[Expr]:
     """Output size / input size of each axis: as given, or by the sizes."""
     x, out, scales = call.input(0), call.out, call.optional(2)
-    if scales is not None and scales.value is not None and scales.value.size:
-        return [constant(float(s), DOUBLE) for s in scales.value]
+    if scales is not None and not (scales.rank == 1 and scales.shape[0] is ZERO):
+        known = call.known(2, "scales")
+        assert known is not None
+        return [constant(float(s), DOUBLE) for s in known]
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch" or call.optional(3) is None:
         return [_ratio(out.shape[a], x.shape[a]) for a in axes]
@@ -166,18 +168,22 @@ def _ratio(out: Expr, size: Expr) -> Expr:
     return constant(1, DOUBLE) if out is size else cast(out, DOUBLE) / cast(size, DOUBLE)
 
 
-# Lowering -----------------------------------------------------------------------------------------------------------------
+# Lowering -------------------------------------------------------------------------------------------------------------
 
 
-def _tables(build: Builder, axis: int, s: Sampling, type: DataType) -> list[tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]]:
-    """For each tap: where it is, and its weight, by output index."""
+Tap = Callable[[Expr], tuple[Expr, Expr]]
+"""Output index -> where the tap is in the input, and its weight."""
+
+
+def _tables(build: Builder, axis: int, s: Sampling, type: DataType) -> list[Tap]:
+    """The taps of a dimension, in tables that steps of their own fill."""
     name = f"{s.call.out.name}.dim{axis}"
     places = build.temp(INT64, (s.out, s.taps), f"{name}.taps")
     i, t = build.axes(places.shape)
     clamped = apply("max", apply("min", s.first(i.var) + t.var, s.size - 1), 0)
     build.store(places, (i, t), (i.var, t.var), clamped)
     if s.taps == 1:
-        return [(lambda o: places.load(o, ZERO), lambda o: constant(1, type))]
+        return [lambda o: (places.load(o, ZERO), constant(1, type))]
     weights = build.temp(type, (s.out, s.taps), f"{name}.weights")
 
     def weight(o: Expr, tap: Expr) -> Expr:
@@ -188,8 +194,11 @@ def _tables(build: Builder, axis: int, s: Sampling, type: DataType) -> list[tupl
         return cast(found, type)
 
     build.compute(weights, weight)
-    numbers = [constant(t) for t in range(s.taps)]
-    return [(lambda o, n=n: places.load(o, n), lambda o, n=n: weights.load(o, n)) for n in numbers]
+
+    def tap(number: Expr) -> Tap:
+        return lambda o: (places.load(o, number), weights.load(o, number))
+
+    return [tap(constant(t)) for t in range(s.taps)]
 
 
 def _lower(call: Call) -> None:
@@ -215,17 +224,17 @@ def _lower(call: Call) -> None:
     return None
 
 
-def _weighted(x: Tensor, index: list[Expr], axes: Sequence[int], tables: dict) -> Expr:
+def _weighted(x: Tensor, index: list[Expr], axes: Sequence[int], tables: dict[int, list[Tap]]) -> Expr:
     """The sum over the taps of the first axis of the sums over those of the others."""
     if not axes:
         return lifted(x.load(*index))
     axis, *rest = axes
     total: Expr | None = None
-    for place, weight in tables[axis]:
-        moved = [place(i) if d == axis else i for d, i in enumerate(index)]
-        term = _weighted(x, moved, rest, tables)
+    for tap in tables[axis]:
+        place, weight = tap(index[axis])
+        term = _weighted(x, [place if d == axis else i for d, i in enumerate(index)], rest, tables)
         if len(tables[axis]) > 1:
-            term = term * cast(weight(index[axis]), term.type)
+            term = term * cast(weight, term.type)
         total = term if total is None else total + term
     assert total is not None
     return total
@@ -247,7 +256,7 @@ def _repeat(call: Call, x: Tensor, factors: dict[int, int]) -> None:
     call.build.store(call.out, axes, target, x.load(*source))
 
 
-# Upgrades -----------------------------------------------------------------------------------------------------------------
+# Upgrades -------------------------------------------------------------------------------------------------------------
 
 
 def _upgrade_resize(node: ir.Node, opset: int) -> list[ir.Node] | None:
@@ -293,7 +302,16 @@ OPERATORS = (
         _lower,
         upgrade=_upgrade_resize,
         cases=(
-            _scaled("whole factors", 1, 1, 2, 3, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+            _scaled(
+                "whole factors",
+                1,
+                1,
+                2,
+                3,
+                mode="nearest",
+                coordinate_transformation_mode="asymmetric",
+                nearest_mode="floor",
+            ),
             _scaled("linear", 1, 1, 1.7, 0.6, mode="linear"),
             _scaled("cubic aligned", 1, 1, 2, 1.5, mode="cubic", coordinate_transformation_mode="align_corners"),
         ),

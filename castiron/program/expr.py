@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from onnx_ir import DataType
 
@@ -26,7 +26,7 @@ BOOL = DataType.BOOL
 class _Interned(type):
     """Gives the one existing object for equal fields (equal by identity of sub-expressions and by bits of constants)."""
 
-    _table: ClassVar[weakref.WeakValueDictionary[tuple, Expr]] = weakref.WeakValueDictionary()
+    _table: ClassVar[weakref.WeakValueDictionary[tuple[Any, ...], Expr]] = weakref.WeakValueDictionary()
 
     def __call__(cls, *fields: Any) -> Any:
         key = (cls, *(_bits(f) for f in fields))
@@ -47,6 +47,11 @@ def _bits(field: Any) -> Any:
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Expr(metaclass=_Interned):
     """One scalar. `type` is its ONNX data type. The operators build (and fold) further expressions."""
+
+    if TYPE_CHECKING:  # each kind has a field or a property of this name
+
+        @property
+        def type(self) -> DataType: ...
 
     @property
     def operands(self) -> tuple[Expr, ...]:
