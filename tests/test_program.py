@@ -19,8 +19,8 @@ from castiron.program.expr import Acc, Axis, Expr, Load, Reduce, Var, apply, cas
 from castiron.program.fuse import fuse
 from castiron.program.group import group
 from castiron.program.layout import layout
-from castiron.program.plan import offsets, placed, plan
-from castiron.program.planned import Planned
+from castiron.program.plan import placed, plan, storage
+from castiron.program.planned import Planned, Storage
 from castiron.program.run import run
 from castiron.program.split import split
 from castiron.program.text import text
@@ -109,7 +109,9 @@ class Net:
         return self.build.compute(self.temp("padded", n, c, h + 2 * by, w + 2 * by), value)
 
     def concat(self, a: Tensor, b: Tensor, dim: int) -> Tensor:
-        out = self.temp("concat", *(x + y if d == dim else x for d, (x, y) in enumerate(zip(a.shape, b.shape, strict=True))))
+        out = self.temp(
+            "concat", *(x + y if d == dim else x for d, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)))
+        )
         for x, start in ((a, constant(0)), (b, a.shape[dim])):
             axes = self.build.axes(x.shape)
             index = [axis.var for axis in axes]
@@ -131,7 +133,9 @@ class Net:
         """[…, M, K] times […, K, N] (transposed: [..., N, K]); up to three batch dimensions."""
         k = a.shape[-1]
         n = b.shape[-2] if transposed else b.shape[-1]
-        packed = self.panels(b, b.shape[:-2], k, n, lambda *i: b.load(*(i if not transposed else (*i[:-2], i[-1], i[-2]))))
+        packed = self.panels(
+            b, b.shape[:-2], k, n, lambda *i: b.load(*(i if not transposed else (*i[:-2], i[-1], i[-2])))
+        )
         out = self.temp("product", *a.shape[:-1], n)
         ones = [constant(1)] * (3 - (a.rank - 2))
         axes = self.build.axes([*ones, *a.shape[:-2], a.shape[-2], n])
@@ -306,9 +310,9 @@ def test_the_whole_line_in_planned_memory(name: str) -> None:
     net = NETS[name]()
     program = net.program()
     prepare, forward = stages(program)
-    packed, constants = offsets(prepare, forward)
-    early = run_planned(plan(prepare, packed, constants), net.arrays)
-    late = run_planned(plan(forward, packed, constants), {**net.arrays, **early})
+    blobs = storage(prepare, forward)
+    early = run_planned(plan(prepare, blobs), net.arrays)
+    late = run_planned(plan(forward, blobs), {**net.arrays, **early})
     same(run(program, net.arrays), late)
     assert not any(forward.buffers[n].kind == Kind.WEIGHT for s in forward.steps for n in read(s))
     assert all(prepare.buffers[n].kind != Kind.INPUT for s in prepare.steps for n in read(s))
@@ -350,7 +354,7 @@ def test_softmax_is_one_group_without_memory_for_its_scalars() -> None:
     _, forward = stages(net.program())
     (only,) = forward.steps
     assert isinstance(only, Group) and len(only.axes) == 1
-    planned = plan(forward, {}, {})
+    planned = plan(forward, Storage({}, {}, 0, 0))
     assert {n for n, p in planned.places.items() if p.kind == Kind.TEMP} == {"map"}
 
 
@@ -369,7 +373,7 @@ def test_operands_die_in_place() -> None:
     b = net.exp(net.map(lambda v, w: v + w, a, net.reduce("sum", a)))
     net.output("y", net.transpose(net.add(b, net.transpose(b, 1, 0)), 1, 0))
     program = fuse(net.program())
-    assert (plan(program, {}, {}).arena or 0) <= 2 * 64 * 64 * 4
+    assert (plan(program, Storage({}, {}, 0, 0)).arena or 0) <= 2 * 64 * 64 * 4
 
 
 def test_placing_is_tight_and_without_overlap() -> None:
@@ -394,11 +398,11 @@ def test_long_chains_fuse_quickly() -> None:
     net.output("y", x)
     program = net.program()
     begin = perf_counter()
-    plan(group(fuse(layout(resolve(program)))), {}, {})
+    plan(group(fuse(layout(resolve(program)))), Storage({}, {}, 0, 0))
     assert perf_counter() - begin < 60
 
 
-# Faults ---------------------------------------------------------------------------------------------------------------------
+# Faults -------------------------------------------------------------------------------------------
 
 
 def _two(value: Callable[[Tensor, Axis], Expr]) -> Program:
@@ -440,17 +444,26 @@ def test_run_refuses_loads_out_of_bounds() -> None:
         run(_two(lambda x, a: x.load(apply("checked_index", a.var + 2, 4))), {"x": np.zeros(4, np.float32)})
 
 
-# Any program ----------------------------------------------------------------------------------------------------------------
+# Any program --------------------------------------------------------------------------------------
 
 
 @st.composite
 def nets(draw: st.DrawFn) -> Net:
     """A random graph of elementwise steps, movement, reductions, views and products over few sizes."""
     net = Net()
-    pool = [net.input("x", 2, 3, 4), net.input("s", 2, 3, 4, symbols={0: "N"}), net.weight("w", 2, 3, 4), net.weight("v", 3, 4)]
+    pool = [
+        net.input("x", 2, 3, 4),
+        net.input("s", 2, 3, 4, symbols={0: "N"}),
+        net.weight("w", 2, 3, 4),
+        net.weight("v", 3, 4),
+    ]
     for _ in range(draw(st.integers(1, 9))):
         x = draw(st.sampled_from(pool))
-        kind = draw(st.sampled_from(("relu", "exp", "add", "transpose", "view", "reduce", "scale", "matmul", "concat", "softmax")))
+        kind = draw(
+            st.sampled_from(
+                ("relu", "exp", "add", "transpose", "view", "reduce", "scale", "matmul", "concat", "softmax")
+            )
+        )
         peers = [t for t in pool if t.shape == x.shape]
         other = draw(st.sampled_from(peers))
         if kind in ("relu", "exp"):
@@ -462,7 +475,9 @@ def nets(draw: st.DrawFn) -> Net:
         elif kind == "transpose" and x.rank > 1:
             y = net.transpose(x, *draw(st.permutations(range(x.rank))))
         elif kind == "view":
-            shape = draw(st.sampled_from((x.shape, (elements(x.shape),), (1, *x.shape), (*x.shape[:-2], elements(x.shape[-2:])))))
+            shape = draw(
+                st.sampled_from((x.shape, (elements(x.shape),), (1, *x.shape), (*x.shape[:-2], elements(x.shape[-2:]))))
+            )
             y = net.view(x, *shape)
         elif kind == "reduce":
             y = net.reduce("sum", x)
@@ -492,7 +507,7 @@ def test_any_program_stays_what_it_is(net: Net, channels_last: bool) -> None:
     if channels_last:
         same(expected, run(group(fuse(resolve(program))), net.arrays))
     prepare, forward = stages(program)
-    packed, constants = offsets(prepare, forward)
-    early = run_planned(plan(prepare, packed, constants), net.arrays)
-    same(expected, run_planned(plan(forward, packed, constants), {**net.arrays, **early}))
+    blobs = storage(prepare, forward)
+    early = run_planned(plan(prepare, blobs), net.arrays)
+    same(expected, run_planned(plan(forward, blobs), {**net.arrays, **early}))
     assert all(n in forward.buffers for s in forward.steps for n in written(s))

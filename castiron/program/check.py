@@ -1,4 +1,4 @@
-"""Program -> nothing: raises InternalError where a program breaks a rule, with the listing and the fault at its line."""
+"""Program -> nothing: raises InternalError where a program breaks a rule, with the fault at its line."""
 
 from __future__ import annotations
 
@@ -60,9 +60,13 @@ def _check_declarations(program: Program) -> None:
         sizes.add(size.name)
     for name, buffer in program.buffers.items():
         _require(name == buffer.name, f"buffer {buffer.name!r} is kept under the name {name!r}")
-        _require(buffer.type in scalar.C_TYPES, f"buffer {name!r} has type {buffer.type.name}, which no program can hold")
-        for size in buffer.shape:
-            _require(size.type == INT64 and free_variables(size) <= sizes, f"shape of {name!r}: a size is not known")
+        _require(
+            buffer.type in scalar.C_TYPES, f"buffer {name!r} has type {buffer.type.name}, which no program can hold"
+        )
+        for extent in buffer.shape:
+            _require(
+                extent.type == INT64 and free_variables(extent) <= sizes, f"shape of {name!r}: a size is not known"
+            )
         if buffer.kind == Kind.CONSTANT:
             _require(buffer.value is not None, f"constant {name!r} has no value")
     for name in (*program.inputs, *program.outputs):
@@ -107,16 +111,24 @@ class _Checker:
         for axis in bound(step):
             _require(own.setdefault(axis.name, axis) is axis, f"axis {axis.name!r} is two axes")
             _require(axis.name not in self.axes and axis.name not in self.sizes, f"axis {axis.name!r} is taken")
-            _require(axis.extent.type == INT64 and free_variables(axis.extent) <= self.sizes, f"extent of {axis.name!r} is unknown")
+            _require(
+                axis.extent.type == INT64 and free_variables(axis.extent) <= self.sizes,
+                f"extent of {axis.name!r} is unknown",
+            )
         self.axes.update(own)
 
     def _reads(self, number: int, step: Step) -> None:
         for name in read(step):
             kind = self.buffer(name).kind
-            if kind in (Kind.INPUT, Kind.WEIGHT, Kind.CONSTANT) or (kind == Kind.PACKED and name not in self.last_store):
+            if kind in (Kind.INPUT, Kind.WEIGHT, Kind.CONSTANT) or (
+                kind == Kind.PACKED and name not in self.last_store
+            ):
                 continue
             _require(name in self.stored, f"{name!r} is read before it is stored")
-            _require(self.last_store[name] < number, f"{name!r} is read before the last of its stores (step {self.last_store[name]})")
+            _require(
+                self.last_store[name] < number,
+                f"{name!r} is read before the last of its stores (step {self.last_store[name]})",
+            )
 
     def _writes(self, step: Step) -> None:
         for name in written(step):
@@ -128,7 +140,10 @@ class _Checker:
     def _view(self, step: View) -> None:
         out, of = self.buffer(step.out), self.buffer(step.of)
         _require(out.type == of.type, f"view of {of.type.name} as {out.type.name}")
-        _require(elements(out.shape) is elements(of.shape), f"{step.out!r} and {step.of!r} differ in their number of elements")
+        _require(
+            elements(out.shape) is elements(of.shape),
+            f"{step.out!r} and {step.of!r} differ in their number of elements",
+        )
 
     def _nest(self, step: Compute | Kernel) -> None:
         """Types, ranks and variables of a loop nest's expressions."""
@@ -137,7 +152,10 @@ class _Checker:
         if step.value is not None:
             out = self.buffer(step.out)
             self._index(step.out, step.index)
-            _require(step.value.type == out.type, f"a {step.value.type.name} is stored into {step.out!r}, which holds {out.type.name}")
+            _require(
+                step.value.type == out.type,
+                f"a {step.value.type.name} is stored into {step.out!r}, which holds {out.type.name}",
+            )
             names = {n.buffer for e in (step.value, *step.index) for n in nodes(e) if isinstance(n, Load)}
             _require(step.out not in names, f"{step.out!r} is loaded by the step that stores it")
         for e in expressions(step):
@@ -156,7 +174,9 @@ class _Checker:
         if isinstance(node, Load):
             _require(node.buffer in self.program.buffers, f"buffer {node.buffer!r} does not exist")
             buffer = self.buffer(node.buffer)
-            _require(node.type == buffer.type, f"{node.buffer!r} holds {buffer.type.name}, it is loaded as {node.type.name}")
+            _require(
+                node.type == buffer.type, f"{node.buffer!r} holds {buffer.type.name}, it is loaded as {node.type.name}"
+            )
             self._index(node.buffer, node.index)
         elif isinstance(node, Apply):
             _check_apply(node)
@@ -165,33 +185,49 @@ class _Checker:
         elif isinstance(node, Acc):
             _require(kernel, "acc stands outside a kernel")
         else:
-            _require(not isinstance(node, Var) or node.name in self.axes or node.name in self.sizes, f"variable {node} is not bound")
+            _require(
+                not isinstance(node, Var) or node.name in self.axes or node.name in self.sizes,
+                f"variable {node} is not bound",
+            )
 
     def _kernel(self, step: Kernel) -> None:
         _require(step.kernel in KERNELS, f"kernel {step.kernel!r} does not exist")
         spec = KERNELS[step.kernel]
         _require(len(step.axes) == len(spec.axes), f"{spec.name} has axes {spec.axes}, the step has {len(step.axes)}")
-        _require(len(step.inner) == len(spec.inner), f"{spec.name} sums over {spec.inner}, the step over {len(step.inner)} axes")
+        _require(
+            len(step.inner) == len(spec.inner),
+            f"{spec.name} sums over {spec.inner}, the step over {len(step.inner)} axes",
+        )
         given = [n for n, _ in step.operands]
         unknown = set(given) - set(spec.operands)
         _require(not unknown, f"{spec.name} has no operand {min(unknown, default='')!r}")
         missing = set(spec.operands) - set(spec.optional) - set(given)
-        _require(not missing and len(set(given)) == len(given), f"{spec.name} lacks operand {min(missing, default='')!r}")
-        _require((step.value is not None) == spec.tile, f"{spec.name}: an epilogue is there just where the kernel has one")
+        _require(
+            not missing and len(set(given)) == len(given), f"{spec.name} lacks operand {min(missing, default='')!r}"
+        )
+        _require(
+            (step.value is not None) == spec.tile, f"{spec.name}: an epilogue is there just where the kernel has one"
+        )
         if spec.tile:
             self._tile(step)
         else:
-            _require(set(step.fields) <= set(spec.outputs), f"{spec.name} writes {spec.outputs}, the step {step.fields}")
+            _require(
+                set(step.fields) <= set(spec.outputs), f"{spec.name} writes {spec.outputs}, the step {step.fields}"
+            )
             _require(len(step.fields) == len(step.outputs), f"{spec.name}: each output needs the name of its field")
 
     def _tile(self, step: Kernel) -> None:
         names = frozenset(a.name for a in (*step.axes, *step.inner))
         outer = frozenset(a.name for a in step.axes)
-        _require(all(linear(i, outer) is not None for i in step.index), "a tile is stored at an index that is not linear")
+        _require(
+            all(linear(i, outer) is not None for i in step.index), "a tile is stored at an index that is not linear"
+        )
         for name, operand in step.operands:
             _require(isinstance(operand, Load), f"operand {name!r} is not a load")
             assert isinstance(operand, Load)
-            _require(all(linear(i, names) is not None for i in operand.index), f"operand {name!r} is not linear in the axes")
+            _require(
+                all(linear(i, names) is not None for i in operand.index), f"operand {name!r} is not linear in the axes"
+            )
             _require(operand.buffer not in step.outputs, f"operand {name!r} is the output")
 
     def _group(self, step: Group) -> None:

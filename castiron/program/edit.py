@@ -6,7 +6,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from castiron.program import scalar
-from castiron.program.expr import INT64, Apply, Axis, Const, Expr, Load, Reduce, Var, constant, linear, nodes, polynomial, rewrite
+from castiron.program.expr import (
+    INT64,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Var,
+    constant,
+    linear,
+    nodes,
+    polynomial,
+    rewrite,
+)
 from castiron.program.types import Compute, Group, Kernel, Program, Shape, Step, View, read, written
 
 Leaf = Compute | Kernel | View
@@ -36,14 +50,18 @@ def map_expressions(step: Step, change: Callable[[Expr], Expr]) -> Step:
     if isinstance(step, View):
         return step
     if isinstance(step, Group):
-        return replace(step, parts=tuple(map_expressions(p, change) for p in step.parts))
+        return replace(step, parts=tuple(map_part(p, change) for p in step.parts))
+    if isinstance(step, Compute):
+        return map_part(step, change)
     index = tuple(change(i) for i in step.index)
     value = None if step.value is None else change(step.value)
-    if isinstance(step, Compute):
-        assert value is not None
-        return replace(step, index=index, value=value)
     operands = tuple((n, change(o) if isinstance(o, Expr) else o) for n, o in step.operands)
     return replace(step, index=index, value=value, operands=operands)
+
+
+def map_part(step: Compute, change: Callable[[Expr], Expr]) -> Compute:
+    """The same for a Compute, alone or in a Group."""
+    return replace(step, index=tuple(change(i) for i in step.index), value=change(step.value))
 
 
 def map_loads(step: Step, change: Callable[[Load], Expr | None]) -> Step:
@@ -79,7 +97,7 @@ def readers(steps: Iterable[Step]) -> dict[str, list[int]]:
     return found
 
 
-# Sizes --------------------------------------------------------------------------------------------------------------------
+# Sizes --------------------------------------------------------------------------------------------
 
 
 def elements(sizes: Iterable[Expr]) -> Expr:
@@ -117,7 +135,7 @@ def is_linear(indices: Iterable[Expr], axes: Iterable[Axis]) -> bool:
     return all(linear(i, names) is not None for i in indices)
 
 
-# Properties of values -------------------------------------------------------------------------------------------------------
+# Properties of values -----------------------------------------------------------------------------
 
 
 def has_reduce(e: Expr) -> bool:
@@ -154,7 +172,7 @@ def whole(index: Sequence[Expr], shape: Shape, axes: Sequence[Axis]) -> dict[str
     return found
 
 
-# New names ----------------------------------------------------------------------------------------------------------------
+# New names ----------------------------------------------------------------------------------------
 
 
 class Names:

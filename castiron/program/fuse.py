@@ -1,11 +1,11 @@
-"""A TEMP stored once and loaded once -> its value in the place of the load; a step after a kernel -> the kernel's epilogue.
+"""A TEMP stored once and loaded once -> its value in the place of the load; a step after a kernel -> its epilogue.
 
 Two sweeps, each over every step once:
-1. `_inline`, first step to last: a producer's value replaces the loads of it, where no work is done twice (or hardly any:
-   movement, casts, a flop). Operands of tile kernels take movement alone, as long as their index stays linear.
-2. `_join`, last step to first: the one consumer of a kernel's result, element for element, becomes the kernel's epilogue;
-   the kernel moves to the consumer's place, where all it loads has been stored. So does a Compute that stores at an index
-   of its own (a merged view).
+1. `_inline`, first step to last: a producer's value replaces the loads of it, where no work is done twice (or hardly
+   any: movement, casts, a flop). Operands of tile kernels take movement alone, as long as their index stays linear.
+2. `_join`, last step to first: the one consumer of a kernel's result, element for element, becomes the epilogue; the
+   kernel moves to the consumer's place, where all it loads has been stored. So does a Compute that stores at an index of
+   its own (a merged view).
 """
 
 from __future__ import annotations
@@ -14,10 +14,23 @@ from dataclasses import replace
 
 from castiron.program.dead import dead
 from castiron.program.edit import at_most, cost, elements, has_reduce, is_linear, is_one, map_loads, static, whole
-from castiron.program.expr import Apply, Const, Expr, Load, Reduce, constant, free_variables, linear, loads, nodes, rewrite, substitute
+from castiron.program.expr import (
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    constant,
+    free_variables,
+    linear,
+    loads,
+    nodes,
+    rewrite,
+    substitute,
+)
 from castiron.program.types import Compute, Kernel, Kind, Origin, Program, Step, read, written
 
-LARGEST = 400
+LARGEST = 150
 """Nodes of an expression beyond which nothing more is put into it."""
 CHEAP = 2
 """Cycles an element that may be spent again by each of a few consumers."""
@@ -86,7 +99,7 @@ class _Work:
             self.put(found[0], None)
 
 
-# Inlining -------------------------------------------------------------------------------------------------------------------
+# Inlining -----------------------------------------------------------------------------------------
 
 
 def _inline(work: _Work, number: int) -> None:
@@ -111,7 +124,11 @@ def _with(work: _Work, number: int, step: Compute | Kernel, name: str, refused: 
         return None
     producer = found[1]
     dims = whole(producer.index, work.buffers[name].shape, producer.axes)
-    if dims is None or not _pays(work, number, step, producer, dims):
+    if (
+        dims is None
+        or _count(step.value) + _count(producer.value) > LARGEST
+        or not _pays(work, number, step, producer, dims)
+    ):
         return None
 
     def visit(load: Load) -> Expr | None:
@@ -121,10 +138,12 @@ def _with(work: _Work, number: int, step: Compute | Kernel, name: str, refused: 
     assert isinstance(changed, (Compute, Kernel)) and changed.value is not None
     if isinstance(changed, Kernel) and not _keeps_operands(step, changed):
         return None
-    if sum(1 for _ in nodes(changed.value)) > LARGEST:
-        return None
     refused.discard(name)
     return replace(changed, origins=_both(producer, step))
+
+
+def _count(value: Expr | None) -> int:
+    return sum(1 for _ in nodes(value)) if value is not None else 0
 
 
 def _at(producer: Compute, dims: dict[str, int | None], load: Load) -> Expr:
@@ -197,7 +216,9 @@ def _is_movement(value: Expr) -> bool:
         value = value.args[0]
     if isinstance(value, Const):
         return True
-    return isinstance(value, Load) and not any(isinstance(n, (Apply, Load)) and _is_costly(n) for i in value.index for n in nodes(i))
+    return isinstance(value, Load) and not any(
+        isinstance(n, (Apply, Load)) and _is_costly(n) for i in value.index for n in nodes(i)
+    )
 
 
 def _is_hardly_more(places: list[Expr], size: Expr) -> bool:
@@ -212,7 +233,7 @@ def _is_costly(node: Apply | Load) -> bool:
 
 
 def _is_contiguous(producer: Compute, dims: dict[str, int | None]) -> bool:
-    """Whether the last dimension of what the producer stores is the last of what it loads, or is not loaded along at all."""
+    """Whether the last dimension of what the producer stores is the last of what it loads, or not among what it loads."""
     found = loads(producer.value)
     if not found or not found[0].index:
         return True
@@ -227,11 +248,13 @@ def _is_contiguous(producer: Compute, dims: dict[str, int | None]) -> bool:
 def _is_light(work: _Work, producer: Compute) -> bool:
     """Whether the value loads one array at most besides known ones, so that doing it again costs no further traffic."""
     kinds = [work.buffers[load.buffer].kind for load in loads(producer.value)]
-    return sum(k not in (Kind.CONSTANT, Kind.PACKED, Kind.WEIGHT) for k in kinds) <= 1 and not _awaits_epilogue(work, producer)
+    return sum(k not in (Kind.CONSTANT, Kind.PACKED, Kind.WEIGHT) for k in kinds) <= 1 and not _awaits_epilogue(
+        work, producer
+    )
 
 
 def _all_can(work: _Work, name: str) -> bool:
-    """Whether every consumer is a loop nest that loads `name` in its value only: then the array is not needed at all."""
+    """Whether every consumer is a loop nest that loads `name` in its value only: then the array is not needed."""
     if len(work.loads[name]) > FEW:
         return False
     for number in work.loads[name]:
@@ -263,7 +286,7 @@ def _is_elementwise(work: _Work, step: Compute | Kernel, name: str) -> bool:
     return whole(found[0].index, work.buffers[name].shape, step.axes) is not None
 
 
-# Epilogues ------------------------------------------------------------------------------------------------------------------
+# Epilogues ----------------------------------------------------------------------------------------
 
 
 def _join(work: _Work, number: int) -> int | None:
@@ -298,11 +321,15 @@ def _joined(work: _Work, number: int, consumer: Compute) -> Compute | Kernel | N
     values = {axis: constant(0) if dim is None else step.index[dim] for axis, dim in dims.items()}
     index = tuple(substitute(i, values) for i in consumer.index)
     value = _replaced(substitute(consumer.value, values), out, step.value)
-    if sum(1 for _ in nodes(value)) > LARGEST or any(n.buffer == out for i in index for n in loads(i)):
+    if _count(value) > LARGEST or any(n.buffer == out for i in index for n in loads(i)):
         return None
     if isinstance(step, Compute):
-        return replace(step, out=consumer.out, index=index, value=value, origins=_both(step, consumer), name=consumer.name)
-    if not is_linear(index, step.axes) or any(o.buffer == consumer.out for _, o in step.operands if isinstance(o, Load)):
+        return replace(
+            step, out=consumer.out, index=index, value=value, origins=_both(step, consumer), name=consumer.name
+        )
+    if not is_linear(index, step.axes) or any(
+        o.buffer == consumer.out for _, o in step.operands if isinstance(o, Load)
+    ):
         return None
     return replace(
         step, outputs=(consumer.out,), index=index, value=value, origins=_both(step, consumer), name=consumer.name
@@ -315,4 +342,3 @@ def _replaced(value: Expr, name: str, by: Expr) -> Expr:
 
 def _both(first: Compute | Kernel, second: Compute | Kernel) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys((*first.origins, *second.origins)))
-

@@ -1,7 +1,7 @@
 """max, exp, sum, division … over the same rows -> one Group, which runs them row by row while the row is in cache.
 
-Consecutive Computes join where their leading axes have the same extents and the later one loads what the earlier ones have
-stored at its own row only. A TEMP with one element a row that only its group touches then needs no memory.
+Consecutive Computes join where their leading axes have the same extents and the later one loads what the earlier ones
+have stored at its own row only. A TEMP with one element a row that only its group touches then needs no memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from castiron.program.edit import elements, has_reduce, is_one, map_expressions, static
+from castiron.program.edit import elements, has_reduce, is_one, map_part, static
 from castiron.program.expr import Axis, Expr, Load, Reduce, constant, loads, nodes, substitute
 from castiron.program.types import Compute, Group, Kind, Program, Step, read, written
 
@@ -39,7 +39,7 @@ def group(program: Program) -> Program:
 
 
 def _rows(step: Compute) -> int:
-    """How many of the leading axes may walk rows: all of a reduction's, else all but the innermost, which is the row."""
+    """How many of the leading axes may walk rows: all of a reduction's, else all but the innermost, the row."""
     axes = len(step.axes)
     while axes and is_one(step.axes[axes - 1].extent):
         axes -= 1
@@ -115,9 +115,7 @@ def _sharing(part: Compute, axes: tuple[Axis, ...]) -> Compute:
     values: dict[str, Expr] = {old.name: new.var for old, new in zip(part.axes, axes)}
     inner = tuple(a for a in part.axes[lead:] if not is_one(a.extent))
     values |= {a.name: constant(0) for a in part.axes[lead:] if is_one(a.extent)}
-    changed = map_expressions(replace(part, axes=axes + inner), lambda e: substitute(e, values))
-    assert isinstance(changed, Compute)
-    return changed
+    return map_part(replace(part, axes=axes + inner), lambda e: substitute(e, values))
 
 
 def locals_of(program: Program) -> frozenset[str]:
@@ -133,4 +131,3 @@ def locals_of(program: Program) -> frozenset[str]:
                 if part.axes == step.axes and program.buffers[part.out].kind == Kind.TEMP:
                     rows[part.out] = number
     return frozenset(name for name, number in rows.items() if users[name] == {number})
-

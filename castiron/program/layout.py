@@ -1,8 +1,8 @@
 """Temporary arrays around convolutions in NCHW order -> the same arrays stored channels last.
 
-The order of storage of a TEMP is nobody's business but its loads' and stores': the shape and each index are permuted, no
-transposing step comes in. Arrays of one rank that elementwise steps, pads or pools connect change together. Those that are
-seen under another shape (View), hold panels or are whole operands of a kernel keep their order.
+The order of storage of a TEMP is nobody's business but its loads' and stores': the shape and each index are permuted,
+no transposing step comes in. Arrays of one rank that elementwise steps, pads or pools connect change together. Those
+that are seen under another shape (View), hold panels or are whole operands of a kernel keep their order.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def _movable(program: Program) -> frozenset[str]:
                 fixed.update(_loaded(leaf, n) for n in PANELS)
                 if leaf.value is None:
                     fixed.update(leaf.outputs)
-    return frozenset(n for n, b in program.buffers.items() if b.kind == Kind.TEMP and len(b.shape) > 2 and n not in fixed)
+    return frozenset(
+        n for n, b in program.buffers.items() if b.kind == Kind.TEMP and len(b.shape) > 2 and n not in fixed
+    )
 
 
 def _may_be_viewed(buffer: Buffer) -> bool:
@@ -89,16 +91,17 @@ def _loaded(kernel: Kernel, operand: str) -> str:
 
 
 def _connect(step: Compute | Kernel, program: Program, classes: _Classes) -> None:
-    """Joins a step's output with what it loads at the same places: each dimension's index depends on that dimension alone."""
+    """Joins a step's output with what it loads at the same places, each index depending on its dimension alone."""
     if step.out not in classes:
         return
     assert step.value is not None
     own = frozenset(a.name for a in step.axes)
     dims = [free_variables(i) & own for i in step.index]
     for load in loads(step.value):
-        if load.buffer in classes and len(load.index) == len(dims):
-            if all(free_variables(i) & own <= dim for i, dim in zip(load.index, dims, strict=True)):
-                classes.join(step.out, load.buffer)
+        if load.buffer not in classes or len(load.index) != len(dims):
+            continue
+        if all(free_variables(i) & own <= dim for i, dim in zip(load.index, dims, strict=True)):
+            classes.join(step.out, load.buffer)
 
 
 def _stored(step: Step, moved: set[str]) -> Step:

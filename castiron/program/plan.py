@@ -50,11 +50,14 @@ def plan(program: Program, blobs: Storage) -> Planned:
 
 
 def storage(prepare: Program, forward: Program) -> Storage:
-    """Where the PACKED buffers are among the packed weights, and the CONSTANTs that a program reads among the constants."""
+    """Where the PACKED buffers are among the packed weights, the CONSTANTs that a program reads among the constants."""
     packed = {b.name: b for p in (prepare, forward) for b in p.of_kind(Kind.PACKED)}
     used = {n for p in (prepare, forward) for s in p.steps for n in read(s)}
     constants = {b.name: b for p in (prepare, forward) for b in p.of_kind(Kind.CONSTANT) if b.name in used}
-    (packed_at, packed_bytes), (constants_at, constant_bytes) = sequential(packed.values()), sequential(constants.values())
+    (packed_at, packed_bytes), (constants_at, constant_bytes) = (
+        sequential(packed.values()),
+        sequential(constants.values()),
+    )
     return Storage(packed_at, constants_at, packed_bytes, constant_bytes)
 
 
@@ -72,7 +75,7 @@ def sequential(buffers: Iterable[Buffer]) -> tuple[dict[str, int], int]:
 
 
 def placed(lives: list[tuple[int, int]], sizes: list[int]) -> tuple[list[int], int]:
-    """Offsets of buffers of these lives (first and last step) and bytes, and the bytes of all: best fit, larger first."""
+    """Offsets of buffers of these lives (first and last step) and bytes, and bytes of all: best fit, larger first."""
     first, last = (np.array([life[i] for life in lives], np.int64) for i in (0, 1))
     bytes = np.array([_aligned(s) for s in sizes], np.int64)
     start = np.zeros(len(lives), np.int64)
@@ -105,7 +108,7 @@ def _ports(program: Program) -> dict[str, int]:
     return {n: i for names in (program.inputs, program.outputs) for i, n in enumerate(names)}
 
 
-# Roots --------------------------------------------------------------------------------------------------------------------
+# Roots --------------------------------------------------------------------------------------------
 
 
 def _view_roots(program: Program) -> dict[str, str]:
@@ -120,7 +123,9 @@ def _view_roots(program: Program) -> dict[str, str]:
             elif kinds[0] == Kind.TEMP:
                 parent[of] = out
             else:
-                raise InternalError(f"{program.name}: {kinds[1].value} {out!r} cannot be a view of {kinds[0].value} {of!r}")
+                raise InternalError(
+                    f"{program.name}: {kinds[1].value} {out!r} cannot be a view of {kinds[0].value} {of!r}"
+                )
     return {n: _root(parent, n) for n in parent}
 
 
@@ -140,7 +145,7 @@ def _lives(program: Program, roots: Mapping[str, str]) -> dict[str, tuple[int, i
     return found
 
 
-# In place -----------------------------------------------------------------------------------------------------------------
+# In place -----------------------------------------------------------------------------------------
 
 
 def _in_place(
@@ -151,7 +156,11 @@ def _in_place(
     life = dict(life)
     for number, step in enumerate(program.steps):
         for place, leaf in enumerate(leaves(step)):
-            if isinstance(leaf, View) or leaf.value is None or not _is_new(program, parent, life, leaf.out, number, free):
+            if (
+                isinstance(leaf, View)
+                or leaf.value is None
+                or not _is_new(program, parent, life, leaf.out, number, free)
+            ):
                 continue
             victim = _victim(program, parent, life, step, place, number, free)
             if victim is not None:
@@ -162,16 +171,28 @@ def _in_place(
 
 
 def _is_new(
-    program: Program, parent: Mapping[str, str], life: Mapping[str, tuple[int, int]], out: str, number: int, free: frozenset[str]
+    program: Program,
+    parent: Mapping[str, str],
+    life: Mapping[str, tuple[int, int]],
+    out: str,
+    number: int,
+    free: frozenset[str],
 ) -> bool:
     root = _root(parent, out)
-    return program.buffers[root].kind == Kind.TEMP and root == parent[out] and out not in free and life[root][0] == number
+    return (
+        program.buffers[root].kind == Kind.TEMP and root == parent[out] and out not in free and life[root][0] == number
+    )
 
 
 def _victim(
-    program: Program, parent: Mapping[str, str], life: Mapping[str, tuple[int, int]], step: Step, place: int, number: int,
+    program: Program,
+    parent: Mapping[str, str],
+    life: Mapping[str, tuple[int, int]],
+    step: Step,
+    place: int,
+    number: int,
     free: frozenset[str],
-) -> str | None:  # fmt: skip
+) -> str | None:
     """The root that part `place` of the step may store over."""
     parts = leaves(step)
     leaf = parts[place]
@@ -180,7 +201,12 @@ def _victim(
     for load in loads(leaf.value):
         root = _root(parent, load.buffer)
         operand = program.buffers[load.buffer]
-        if program.buffers[root].kind != Kind.TEMP or root in free or life[root][1] != number or root == _root(parent, leaf.out):
+        if (
+            program.buffers[root].kind != Kind.TEMP
+            or root in free
+            or life[root][1] != number
+            or root == _root(parent, leaf.out)
+        ):
             continue
         if operand.type != out.type or operand.shape != out.shape or program.buffers[root].type != out.type:
             continue

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from castiron.program.kernels import PANEL
 
-Array = np.ndarray
+Array = np.ndarray[Any, np.dtype[Any]]
 Activation = Callable[[Array], Array]
 
 
 def _softplus(x: Array) -> Array:
-    return np.logaddexp(0, x)
+    return np.asarray(np.logaddexp(0, x))
 
 
 def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 # In the order of enum ci_activation: the function of (x, alpha, beta).
@@ -36,7 +37,9 @@ ACTIVATIONS: tuple[Callable[[Array, float, float], Array], ...] = (
 )
 
 
-def run_recurrent(kernel: str, operands: Mapping[str, Array], outputs: Mapping[str, Array], params: Mapping[str, float]) -> None:
+def run_recurrent(
+    kernel: str, operands: Mapping[str, Array], outputs: Mapping[str, Array], params: Mapping[str, float]
+) -> None:
     """Fills `outputs` (y, yh, yc) by the kernel's `operands`; all by field of ci_recurrent.
 
     `params` holds the numbers of ci_recurrent; of `activations[i]` as `activation{i}`, `alpha{i}`, `beta{i}`.
@@ -46,7 +49,10 @@ def run_recurrent(kernel: str, operands: Mapping[str, Array], outputs: Mapping[s
     gates = operands["gates"].astype(np.float64).reshape(steps, batch, -1)
     cell = _CELLS[kernel](operands, params, _weights(operands["recurrent"], hidden, gates.shape[2]))
     lengths = operands.get("lengths", np.full(batch, steps)).reshape(-1)
-    state = {"h": _state(operands.get("h0"), direction, batch, hidden), "c": _state(operands.get("c0"), direction, batch, hidden)}
+    state = {
+        "h": _state(operands.get("h0"), direction, batch, hidden),
+        "c": _state(operands.get("c0"), direction, batch, hidden),
+    }
     y = np.zeros((steps, batch, hidden))
     for n in range(batch):
         length = int(np.clip(lengths[n], 0, steps))
@@ -124,4 +130,4 @@ def _weights(panels: Array, hidden: int, columns: int) -> Array:
 def _state(given: Array | None, direction: int, batch: int, hidden: int) -> Array:
     if given is None:
         return np.zeros((batch, hidden))
-    return given.astype(np.float64).reshape(-1, batch, hidden)[direction].copy()
+    return np.array(given.reshape(-1, batch, hidden)[direction], np.float64)

@@ -62,7 +62,9 @@ def _number(e: Expr, sizes: Mapping[str, int]) -> int:
 
 
 def _is_given(buffer: Buffer, inputs: Mapping[str, np.ndarray]) -> bool:
-    return buffer.kind in (Kind.INPUT, Kind.WEIGHT, Kind.CONSTANT) or (buffer.kind == Kind.PACKED and buffer.name in inputs)
+    return buffer.kind in (Kind.INPUT, Kind.WEIGHT, Kind.CONSTANT) or (
+        buffer.kind == Kind.PACKED and buffer.name in inputs
+    )
 
 
 def _given(buffer: Buffer, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
@@ -72,9 +74,8 @@ def _given(buffer: Buffer, inputs: Mapping[str, np.ndarray], sizes: Mapping[str,
     shape = tuple(_number(d, sizes) for d in buffer.shape)
     array = np.asarray(found)
     if array.shape != shape or array.dtype != buffer.type.numpy():
-        raise InputError(
-            f"{buffer.kind.value} {buffer.name!r} is {buffer.type.numpy()}{list(shape)}, got {array.dtype}{list(array.shape)}"
-        )
+        expected = f"{buffer.type.numpy()}{list(shape)}"
+        raise InputError(f"{buffer.kind.value} {buffer.name!r} is {expected}, got {array.dtype}{list(array.shape)}")
     return array
 
 
@@ -159,7 +160,7 @@ class _Machine:
         return float(e.value) if isinstance(e, Const) else _number(e, self.sizes)
 
 
-# Expressions ----------------------------------------------------------------------------------------------------------------
+# Expressions --------------------------------------------------------------------------------------
 
 
 class _Grid:
@@ -246,8 +247,11 @@ class _Grid:
             return np.full(reduced, scalar.neutral(node.op, node.type), array.dtype), None
         total = full
         for dim in dims:
-            total = function.reduce(total, axis=dim, keepdims=True, **({"dtype": total.dtype} if node.op in ("sum", "prod") else {}))
-        return total.astype(array.dtype), None if bad is None else np.broadcast_to(bad, shape).any(dims, keepdims=True)
+            # NumPy would widen integer sums
+            same = total.dtype if node.op in ("sum", "prod") else None
+            total = function.reduce(total, axis=dim, dtype=same, keepdims=True)
+        wrong = None if bad is None else np.asarray(np.broadcast_to(bad, shape).any(dims, keepdims=True))
+        return total.astype(array.dtype), wrong
 
 
 def _apply(node: Apply, operands: list[Value]) -> Value:
@@ -272,7 +276,7 @@ def _either(*bad: np.ndarray | None) -> np.ndarray | None:
     return found if found is not None and found.any() else None
 
 
-# Tile kernels ---------------------------------------------------------------------------------------------------------------
+# Tile kernels -------------------------------------------------------------------------------------
 
 
 def _operand(machine: _Machine, step: Kernel, name: str) -> np.ndarray:
@@ -310,12 +314,20 @@ def _conv(machine: _Machine, step: Kernel) -> np.ndarray:
     filters = filters.reshape(-1, kd, kh, kw, c, out[-1])
     total = np.zeros(out)
     for d, h, w in np.ndindex(kd, kh, kw):
-        total += np.einsum("ngdhwc,gco->ngdhwo", x[:, :, :, :, :, 0, d, h, w], np.broadcast_to(filters[:, d, h, w], (out[1], c, out[-1])))
+        total += np.einsum(
+            "ngdhwc,gco->ngdhwo",
+            x[:, :, :, :, :, 0, d, h, w],
+            np.broadcast_to(filters[:, d, h, w], (out[1], c, out[-1])),
+        )
     return _filled(total, machine, step)
 
 
 def _filled(total: np.ndarray, machine: _Machine, step: Kernel) -> np.ndarray:
-    acc = next((n.type for n in nodes(step.value) if isinstance(n, Acc)), DataType.FLOAT) if step.value is not None else DataType.FLOAT
+    acc = (
+        next((n.type for n in nodes(step.value) if isinstance(n, Acc)), DataType.FLOAT)
+        if step.value is not None
+        else DataType.FLOAT
+    )
     return np.broadcast_to(total, _extents(machine, step.axes)).astype(acc.numpy())
 
 

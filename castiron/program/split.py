@@ -10,7 +10,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from castiron.program.dead import dead
-from castiron.program.edit import Names, at_most, cost, elements, expressions, has_reduce, leaves, renamed, static, writers
+from castiron.program.edit import (
+    Names,
+    at_most,
+    cost,
+    elements,
+    expressions,
+    has_reduce,
+    leaves,
+    renamed,
+    static,
+    writers,
+)
 from castiron.program.expr import Expr, Load, free_variables
 from castiron.program.types import Buffer, Compute, Kernel, Kind, Program, Step, View, read, written
 from castiron.program.views import copy
@@ -47,7 +58,7 @@ def _bordered(prepare: Program) -> Program:
 
 
 def _early(program: Program) -> frozenset[str]:
-    """Buffers whose every store depends on weights and constants alone, over known sizes, and on at least one of these."""
+    """Buffers whose every store depends on weights and constants alone, over known sizes, and on one of these."""
     early: set[str] = set()
     for name, numbers in writers(program.steps).items():
         if program.buffers[name].kind == Kind.TEMP and all(static(d) is not None for d in program.buffers[name].shape):
@@ -87,7 +98,7 @@ def _filled(program: Program, early: set[str]) -> set[str]:
 
 
 def _recomputed(program: Program, early: frozenset[str], stays: list[Step]) -> tuple[Step, ...]:
-    """The steps of forward: `stays`, and the early ones it runs again since their results are mere blow-ups, or views."""
+    """The steps of forward: `stays`, and the early ones it runs again as their results are blow-ups, or views."""
     stores = writers(program.steps)
     again: set[int] = set()
     whole = {n for s in stays for n in _operands(s)}

@@ -1,8 +1,8 @@
 """View of a view, load of a view, store that only a view reads -> the root's memory by another index.
 
 Where dimensions only split on the way from the view to its root (or are of size 1), the root's index is linear in the
-view's and the view is not needed. Merged dimensions would need divisions: those are taken where they come out even, else
-the view stays, and the memory plan gives both names one place.
+view's and the view is not needed. Merged dimensions would need divisions: those are taken where they come out even,
+else the view stays, and the memory plan gives both names one place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program
 
 
 def resolve(program: Program) -> Program:
-    """Takes views away where an index can stand for them; an OUTPUT that cannot share its root's memory becomes a copy."""
+    """Takes views away where an index can stand for them; an OUTPUT that cannot share memory becomes a copy."""
     return dead(_stores(_loads(_copies(_rooted(program)))))
 
 
@@ -46,7 +46,7 @@ def _shape(shape: Shape) -> tuple[int, ...] | None:
 
 
 def _copies(program: Program) -> Program:
-    """An OUTPUT is stored by a step of its own where its root's memory is another port's, or another output's already."""
+    """An OUTPUT is stored by a step of its own where its root's memory is another port's or output's."""
     taken: set[str] = set()
     names = Names(program)
     steps: list[Step] = []
@@ -124,7 +124,7 @@ def _restored(step: Step | None, view: View, buffers: Mapping[str, Buffer]) -> S
     return replace(step, out=view.out, index=index)
 
 
-# Indices ------------------------------------------------------------------------------------------------------------------
+# Indices --------------------------------------------------------------------------------------------------------------
 
 
 def reindex(
@@ -167,7 +167,7 @@ def _aligned(shape: Shape, root: Shape) -> list[tuple[list[int], list[int]]]:
 
 def _run(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[int, int]:
     """How many leading sizes of each have one product; all of them where no fewer do."""
-    products = {}
+    products: dict[Expr, int] = {}
     total = constant(1)
     for number, size in enumerate(left, 1):
         total = total * size
@@ -222,4 +222,3 @@ def _is_within(terms: Polynomial, limit: Expr, extents: Mapping[str, Expr]) -> b
             term = term * atom
         most = most + term
     return all(c > 0 for c in polynomial(limit - most).values())
-
