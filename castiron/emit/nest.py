@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 
 from castiron.emit import expr_c
 from castiron.emit.access import (
-    STORE, ZERO, coefficient, contiguous, flat, is_const, merged, offset, ordered, product, tidy_reductions,
+    ONE, STORE, ZERO, coefficient, contiguous, flat, is_const, merged, offset, ordered, product, tidy_reductions,
     without_units,
 )  # fmt: skip
 from castiron.emit.cost import cost, per_vector
+from castiron.emit.expr_c import C
+from castiron.emit.guard import guarded
 from castiron.emit.loops import chunks, loop, loops
 from castiron.emit.memory import Memory
+from castiron.emit.ranges import settled
 from castiron.emit.reduce import STRIP, Accumulator, Strip, in_order, in_strips, reduction, written_out
 from castiron.emit.scope import Block, Scope
 from castiron.program.expr import (
@@ -23,18 +26,23 @@ from castiron.program.types import Compute, Group
 SMALL_JOB = 20_000
 """Cycles below which a step is not offered to other threads."""
 FEW_ROWS = 64
-"""Extent of an outermost axis below which threads share out the next one too."""
+"""Items that threads should have to share out: where an outermost axis has fewer, the next ones are taken in."""
+COSTLY = 8
+"""Cycles an element from which vectors pay although loads are not contiguous."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One store in a nest: over `axes` inside the shared ones. `local`: into a C variable instead of memory."""
+    """One store in a nest: over `axes` inside the shared ones. `local`: into a C variable instead of memory. `safe`: loads
+
+    that are in bounds even where their value is not wanted."""
 
     out: str
     axes: tuple[Axis, ...]
     store: Load
     value: Expr
     local: bool = False
+    safe: frozenset[Expr] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ def nest_of(step: Compute | Group, memory: Memory) -> Nest:
     axes, zeros = without_units(shared)
     parts = [replace(p, store=_at(p.store, zeros), value=substitute(p.value, zeros)) for p in parts]
     axes, flat_values = merged(axes, [e for p in parts for e in (p.store, p.value)])
-    parts = [_tidied(p, flat_values[2 * i], flat_values[2 * i + 1]) for i, p in enumerate(parts)]
+    parts = [_tidied(p, axes, flat_values[2 * i], flat_values[2 * i + 1], memory) for i, p in enumerate(parts)]
     if isinstance(step, Compute) and len(parts[0].axes) > 1:
         axes, parts[0] = parts[0].axes[:-1], replace(parts[0], axes=parts[0].axes[-1:])
     return Nest(axes, tuple(parts))
@@ -66,18 +74,21 @@ def _part(step: Compute, shared: tuple[Axis, ...], locals_: set[str], memory: Me
     def in_registers(node: Expr) -> Expr | None:
         return Load(node.buffer, (ZERO,), node.type) if isinstance(node, Load) and node.buffer in locals_ else None
 
-    value = rewrite(flat(step.value, memory.buffers), in_registers)
+    value = settled(rewrite(flat(step.value, memory.buffers), in_registers), step.axes)
     index = [flat(i, memory.buffers) for i in step.index]
     store = Load(STORE, (offset(index, memory.buffers[step.out].shape),), step.value.type)
     return Part(step.out, own, store, value, step.out in locals_)
 
 
-def _tidied(part: Part, store: Expr, value: Expr) -> Part:
+def _tidied(part: Part, shared: tuple[Axis, ...], store: Expr, value: Expr, memory: Memory) -> Part:
     axes, zeros = without_units(part.axes)
     axes, (store, value) = merged(axes, (_at(store, zeros), substitute(value, zeros)))
     assert isinstance(store, Load)
     value = tidy_reductions(value)
-    return Part(part.out, axes, store, written_out(value) if axes else value, part.local)
+    safe: frozenset[Expr] = frozenset()
+    if axes:
+        value, safe = guarded(settled(written_out(value), (*shared, *axes)), axes[-1], memory.buffers)
+    return Part(part.out, axes, store, value, part.local, safe)
 
 
 def _at(store: Expr, values: dict[str, Expr]) -> Load:
@@ -98,7 +109,7 @@ def print_nest(name: str, nest: Nest, memory: Memory) -> list[str]:
     first = _first_axis(nest)
     if first is None or (isinstance(work, Const) and int(work.value) < SMALL_JOB):
         return _function(f"static void {name}(const ci_run *run)", nest, memory, shared=0)
-    shared = 2 if len(nest.axes) > 1 and _is_few(first) and _last_is_inside(nest) else 1
+    shared = _shared(nest)
     body = _function(
         f"static void {name}_range(const ci_run *run, const void *argument, int64_t begin, int64_t end)", nest, memory, shared
     )
@@ -112,13 +123,15 @@ def _first_axis(nest: Nest) -> Axis | None:
     return nest.parts[0].axes[0] if len(nest.parts) == 1 and nest.parts[0].axes else None
 
 
-def _is_few(axis: Axis) -> bool:
-    return isinstance(axis.extent, Const) and int(axis.extent.value) < FEW_ROWS
-
-
-def _last_is_inside(nest: Nest) -> bool:
-    """Whether something is left to loop over in a work item of two axes."""
-    return len(nest.axes) > 2 or any(p.axes for p in nest.parts)
+def _shared(nest: Nest) -> int:
+    """How many outer axes threads share out together: enough for FEW_ROWS items."""
+    count, items = 1, 1
+    for axis in nest.axes[:-1] if not any(p.axes for p in nest.parts) else nest.axes:
+        items *= int(axis.extent.value) if isinstance(axis.extent, Const) else FEW_ROWS
+        if items >= FEW_ROWS:
+            break
+        count += 1
+    return max(1, min(count, len(nest.axes)))
 
 
 def _work(nest: Nest) -> Expr:
@@ -148,12 +161,13 @@ def _function(head: str, nest: Nest, memory: Memory, shared: int) -> list[str]:
     """A function that loops over all axes; the first `shared` of them run from `begin` to `end` as one."""
     scope = Scope(memory, reduction)
     scope.count([e for p in nest.parts for e in (p.store, p.value)])
+    scope.safe = frozenset().union(*(p.safe for p in nest.parts))
     if not nest.axes:
         limits: Limits | None = ("begin", "end") if shared else None
         _parts(scope, nest, scope.top, limits)
-    elif shared == 2:
-        inner = _item_block(scope, nest.axes[0], nest.axes[1])
-        with loops(scope, nest.axes[2:], inner) as body:
+    elif shared > 1:
+        inner = _item_block(scope, nest.axes[:shared])
+        with loops(scope, nest.axes[shared:], inner) as body:
             _parts(scope, nest, body, None)
         scope.top.nest(["for (int64_t item = begin; item < end; item++) {"], inner)
     else:
@@ -167,12 +181,17 @@ def _function(head: str, nest: Nest, memory: Memory, shared: int) -> list[str]:
     return [head, "{", *scope.prologue(), *lines, "}"]
 
 
-def _item_block(scope: Scope, outer: Axis, inner: Axis) -> Block:
-    block = Block(scope.top, {outer.name, inner.name})
-    extent = scope.value(inner.extent, scope.top)
-    by = expr_c.within(extent, expr_c.UNARY)
-    block.lines.append(f"const int64_t {scope.axis(outer)} = item / {by};")
-    block.lines.append(f"const int64_t {scope.axis(inner)} = item % {by};")
+def _item_block(scope: Scope, axes: Sequence[Axis]) -> Block:
+    """The block of one item over several axes: an item's number is taken apart."""
+    block = Block(scope.top, {a.name for a in axes})
+    below: Expr = ONE
+    lines = []
+    for number, axis in reversed(list(enumerate(axes))):
+        item = C("item") if below is ONE else expr_c.infix(C("item"), "/", scope.value(below, scope.top))
+        index = expr_c.infix(item, "%", scope.value(axis.extent, scope.top)) if number else item
+        lines.append(f"const int64_t {scope.axis(axis)} = {index.text};")
+        below = below * axis.extent
+    block.lines += reversed(lines)
     return block
 
 
@@ -223,7 +242,7 @@ def _strip(scope: Scope, part: Part, reductions: Sequence[Reduce], strip: Strip,
         sums.append(total)
     with loop(scope, strip.axis, block, strip.first, strip.last, simd=is_plain(part)) as inner:
         for node, total in zip(reductions, sums, strict=True):
-            inner.names[node] = expr_c.rounded(expr_c.C(total.element), node.type)
+            inner.names[node] = expr_c.rounded(C(total.element), node.type)
         store(scope, part, inner)
 
 
@@ -256,7 +275,19 @@ def is_plain(part: Part) -> bool:
     axis = part.axes[-1].name
     step = coefficient(part.store.index[0], axis)
     calls = any(isinstance(n, Apply) and n.op == "checked_index" for n in nodes(part.value))
-    return step is not None and is_const(step, 1) and not calls and contiguous(part.value, axis, some=False)
+    if step is None or not is_const(step, 1) or calls:
+        return False
+    return contiguous(part.value, axis, some=False) or (_is_costly(part.value) and _is_strided(part.value, axis))
+
+
+def _is_costly(value: Expr) -> bool:
+    """Whether vectors pay even where loads must be gathered."""
+    price = cost(value)
+    return isinstance(price, Const) and int(price.value) >= COSTLY
+
+
+def _is_strided(value: Expr, axis: str) -> bool:
+    return all(coefficient(n.index[0], axis) is not None for n in nodes(value) if isinstance(n, Load))
 
 
 def store(scope: Scope, part: Part, block: Block) -> None:

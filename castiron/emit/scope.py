@@ -12,7 +12,7 @@ from castiron.emit.expr_c import C
 from castiron.emit.memory import Memory
 from castiron.emit.names import Namer
 from castiron.program.expr import (
-    BOOL, INT64, Acc, Apply, Axis, Const, Expr, Load, Reduce, Var, free_variables, nodes, polynomial, text,
+    BOOL, INT64, Apply, Axis, Const, Expr, Load, Reduce, Var, free_variables, nodes, polynomial, text,
 )  # fmt: skip
 
 SIMD = "CI_SIMD"
@@ -55,6 +55,7 @@ class Scope:
         self.pointers: dict[tuple[str, DataType], str] = {}
         self.arrays: dict[str, str] = {}  # of the function itself, not of the program: name -> C
         self.stored: set[str] = set()
+        self.safe: frozenset[Expr] = frozenset()  # loads that are in bounds wherever they stand
         self.sizes: dict[str, str] = {}
         self.axes: dict[str, str] = {}
         self._uses: dict[Expr, int] = {}
@@ -111,7 +112,7 @@ class Scope:
     def eager(self, value: Expr) -> bool:
         """Whether `value` may be computed where nobody needs it: it touches no memory and cannot fault."""
         if value not in self._eager:
-            risky = isinstance(value, (Load, Reduce)) or (isinstance(value, Apply) and value.op == "checked_index")
+            risky = (isinstance(value, (Load, Reduce)) and value not in self.safe) or (isinstance(value, Apply) and value.op == "checked_index")
             self._eager[value] = not risky and all(self.eager(o) for o in value.operands)
         return self._eager[value]
 
@@ -130,7 +131,7 @@ class Scope:
         if isinstance(e, Reduce):
             home.names[e] = self.reduce(self, e, home)
             return home.names[e]
-        if home is block and (self._uses.get(e, 0) < 2 or isinstance(e, Acc)):
+        if home is block and self._uses.get(e, 0) < 2 and e not in self.safe:
             return self._compute(e, block)
         return self.named(e, self._compute(e, home), home)
 
