@@ -57,13 +57,19 @@ def _lower_concat(call: Call) -> None:
 def _lower_split(call: Call) -> None:
     x = call.input(0)
     axis = normal_axis(call, call.attribute("axis", 0), x.rank)
-    offset: Expr = ZERO
-    for out in call.outputs:
-        if out is None:
-            fail(call, "every part needs a name, so that the sizes of all are known")
-        start = offset
-        call.build.compute(out, lambda *i, s=start: x.load(*(v + s if d == axis else v for d, v in enumerate(i))))
-        offset = offset + out.shape[axis]
+    start: Expr = ZERO
+    for out, size in zip(call.outputs, _split_sizes(call, x.shape[axis]), strict=True):
+        if out is not None:
+            call.build.compute(out, lambda *i, s=start: x.load(*(v + s if d == axis else v for d, v in enumerate(i))))
+        start = start + size
+
+
+def _split_sizes(call: Call, extent: Expr) -> Sequence[Expr]:
+    """The parts' sizes; where they are not given, equal ones (the last may be smaller)."""
+    if call.optional(1) is not None:
+        return call.integers(1, "split")
+    count = len(call.outputs)
+    return [(extent + (count - 1)) // count] * count
 
 
 def _slice_start(start: Expr, step: int, extent: Expr) -> Expr:

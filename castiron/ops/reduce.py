@@ -177,8 +177,8 @@ def _lower_top_k(call: Call) -> None:
     Equal elements keep their order; NaN counts as largest, as PyTorch has it."""
     x, build = call.input(0), call.build
     axis = normal_axis(call, call.attribute("axis", -1), x.rank)
-    largest, indices = call.attribute("largest", 1), call.outputs[1]
-    rank = build.temp(INT64, x.shape, f"{call.out.name}.rank")
+    largest, (values, indices) = call.attribute("largest", 1), call.outputs
+    rank = build.temp(INT64, x.shape, f"{x.name}.rank")
     (other,) = build.axes([x.shape[axis]])
 
     def greater(a: Expr, b: Expr) -> Expr:
@@ -200,7 +200,8 @@ def _lower_top_k(call: Call) -> None:
         return Reduce("max", (along,), select(hit, along.var, constant(0)))
 
     build.compute(index_of, chosen)
-    build.compute(call.out, lambda *i: x.load(*i[:axis], index_of.load(*i), *i[axis + 1 :]))
+    if values is not None:
+        build.compute(values, lambda *i: x.load(*i[:axis], index_of.load(*i), *i[axis + 1 :]))
 
 
 def _upgrade_top_k(node: ir.Node, opset: int) -> list[ir.Node] | None:
