@@ -323,7 +323,10 @@ static double now(void)
 __attribute__((noinline)) static float peak(int64_t turns)
 {
     enum { CHAINS = CI_LANES == 16 ? 24 : 12 };
-    ci_vector sums[CHAINS] = {{0}}, x = ci_broadcast(0.999f), total = {0};
+    ci_vector sums[CHAINS], x = ci_broadcast(0.999f), total = {0};
+    CI_UNROLL
+    for (int j = 0; j < CHAINS; j++)
+        sums[j] = ci_broadcast((float)j); /* chains that differ: compilers join equal ones */
     for (int64_t i = 0; i < turns; i++) {
         CI_UNROLL
         for (int j = 0; j < CHAINS; j++)

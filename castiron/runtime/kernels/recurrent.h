@@ -88,7 +88,17 @@ static inline void ci_recurrent_product(const ci_recurrent *p, const ci_state *s
     }
 }
 
+/* The functions are long, with software fma very long: one copy in the code, a vector's only where that is short. */
+#if defined(__clang__) && defined(CI_SOFTWARE_FMA)
+#define CI_ONE_COPY _Pragma("clang loop vectorize(disable) unroll(disable)")
+#elif defined(__clang__)
+#define CI_ONE_COPY _Pragma("clang loop interleave(disable) unroll(disable)")
+#else
+#define CI_ONE_COPY _Pragma("GCC unroll 1")
+#endif
+
 #define CI_EACH(expression)           \
+    CI_ONE_COPY                       \
     for (int64_t i = 0; i < n; i++) { \
         const float v = x[i];         \
         x[i] = (expression);          \

@@ -157,14 +157,16 @@ static inline int64_t ci_group(int64_t rows)
     return rows == 1 ? CI_WIDE : CI_PANELS;
 }
 
-/* The smallest shape that covers the rows left, or the largest there are rows for; `panels` are at most ci_group(rows). */
+/* The smallest shape that covers the rows left, alone or twice, or the largest there are rows for; `panels` are at most
+   ci_group(rows). */
 static inline const ci_shape *ci_choose(int64_t left, int64_t rows, int64_t panels)
 {
     const ci_shape *best = 0;
     for (size_t i = 0; i < sizeof ci_shapes / sizeof *ci_shapes; i++) {
         const ci_shape *shape = ci_shapes + i;
         const bool fits = shape->rows <= rows && shape->panels >= panels;
-        if (fits && (!best || shape->rows >= ci_least(left, best->rows)))
+        if (fits && (!best || shape->rows >= ci_least(left, best->rows) ||
+                     (left > best->rows && left <= 2 * shape->rows)))
             best = shape;
     }
     return best;
