@@ -94,10 +94,12 @@ def build(
     chosen = BuildOptions.of(options)
     progress("loading the model")
     source = frontend.load(model, example_inputs, dynamic_shapes)
-    compiled = compile_source(source, chosen, Dump(chosen.dump), progress)
+    dump = Dump(chosen.dump)
+    compiled = compile_source(source, chosen, dump, progress)
     progress(f"running the source ({source.framework})")
     references = vectors(source, chosen.shapes, known(total_flops(compiled.forward.program)))
     parts = assemble(source, compiled, chosen, references)
+    dump.code(parts.code(chosen.weights == Weights.EMBED).files)
     target = output_path(output, compiled.name, chosen.form)
     with staging(target) as place:
         make(parts, chosen, place, progress)

@@ -65,7 +65,11 @@ def _activations(call: Call, cell: Cell, directions: int) -> list[dict[str, int 
         beta = betas.pop(0) if betas and name.lower() in _WITH_BETA else beta
         direction, place = divmod(number, len(cell.activations))
         found += [{}] if place == 0 else []
-        found[direction] |= {f"activation{place}": kind, f"alpha{place}": float(alpha), f"beta{place}": float(beta)}
+        found[direction] |= {
+            f"activations[{place}].kind": kind,
+            f"activations[{place}].alpha": float(alpha),
+            f"activations[{place}].beta": float(beta),
+        }
     return found
 
 

@@ -42,7 +42,7 @@ def run_recurrent(
 ) -> None:
     """Fills `outputs` (y, yh, yc) by the kernel's `operands`; all by field of ci_recurrent.
 
-    `params` holds the numbers of ci_recurrent; of `activations[i]` as `activation{i}`, `alpha{i}`, `beta{i}`.
+    `params` holds the numbers of ci_recurrent; keyed by its fields (`activations[0].alpha`).
     """
     steps, batch, hidden, direction = (int(params[n]) for n in ("steps", "batch", "hidden", "direction"))
     directions = int(params.get("directions", 1))
@@ -111,8 +111,8 @@ _CELLS = {"lstm": _lstm, "gru": _gru, "rnn": _rnn}
 
 
 def _activation(params: Mapping[str, float], number: int, default: int) -> Activation:
-    function = ACTIVATIONS[int(params.get(f"activation{number}", default))]
-    alpha, beta = params.get(f"alpha{number}", 0.0), params.get(f"beta{number}", 0.0)
+    function = ACTIVATIONS[int(params.get(f"activations[{number}].kind", default))]
+    alpha, beta = (params.get(f"activations[{number}].{field}", 0.0) for field in ("alpha", "beta"))
     return lambda x: function(x, alpha, beta)
 
 

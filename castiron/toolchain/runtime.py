@@ -15,7 +15,8 @@ FOLDER = Path(castiron.__file__).parent / "runtime"
 KERNEL_FLAGS = ("-O3",)
 SMALL_FLAGS = ("-Os",)
 
-_KERNEL_FILES = {"matmul": "matmul.c", "conv": "conv.c", "lstm": "lstm.c", "gru": "gru.c", "rnn": "rnn.c"}
+# A convolution of one tap is printed as a matmul; the linker drops what nobody calls.
+_KERNEL_FILES = {"matmul": ("matmul.c",), "conv": ("conv.c", "matmul.c"), "lstm": ("lstm.c",), "gru": ("gru.c",), "rnn": ("rnn.c",)}
 
 
 def files(part: str) -> list[Path]:
@@ -31,7 +32,7 @@ def headers() -> bytes:
 
 def kernel_sources(kernels: Iterable[str]) -> list[Path]:
     """The files that hold these kernels."""
-    return [FOLDER / "kernels" / _KERNEL_FILES[k] for k in sorted(set(kernels))]
+    return [FOLDER / "kernels" / name for name in sorted({f for k in kernels for f in _KERNEL_FILES[k]})]
 
 
 def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str], exe: bool, shared: bool) -> list[Unit]:
