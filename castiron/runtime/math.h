@@ -1,6 +1,6 @@
 /* Mathematical functions of floats (those of doubles are in math64.h, which this includes). At most 2 ulp from the exact
-   value for every float, subnormals included; errors measured over all 2^32 floats stand at each function. Special values
-   are those of C's libm. Free of branches and tables: a loop `y[i] = ci_exp_f32(x[i])` vectorizes.
+   value for every float, subnormals included; the errors beside functions are the largest among four million floats, evenly
+   spread over all 2^32. Special values are those of C's libm. Free of branches and tables: a loop `y[i] = ci_exp_f32(x[i])` vectorizes.
 
    What models spend time in (exp, log, tanh, erf, sigmoid) is computed in float; the others in double and rounded.
    Include it by its quoted name: the system's <math.h> is another file. */
@@ -33,6 +33,7 @@ CI_INLINE float ci_exp_parts_f32(float x, float *n) {
     return CI_POLYNOMIAL_F32(r, 1, 1, 0x1p-1f, 0x1.5554dcp-3f, 0x1.555518p-5f, 0x1.120be2p-7f, 0x1.6d117cp-10f);
 }
 
+/* 0.87 ulp */
 CI_INLINE float ci_exp_f32(float x) {
     x = x > 89 ? 89 : x; /* overflows all the same */
     x = x < -105 ? -105 : x;
@@ -47,12 +48,14 @@ CI_INLINE float ci_exp_bounded_f32(float x) {
     return result * ci_exp2_of_integer_f32(n);
 }
 
-/* Both tails keep their accuracy: exp(-|x|) never overflows. */
+/* Both tails keep their accuracy: exp(-|x|) never overflows. 1.64 ulp */
 CI_INLINE float ci_sigmoid_f32(float x) {
     float e = ci_exp_f32(-ci_abs_f32(x));
-    return (x < 0 ? e : 1) / (1 + e);
+    float tail = ci_fma_f32(-e, e / (1 + e), e); /* = e / (1 + e) without the rounding of 1 + e */
+    return x < 0 ? tail : 1 - tail;
 }
 
+/* 1.25 ulp */
 CI_INLINE float ci_tanh_f32(float x) {
     float size = ci_abs_f32(x), square = x * x, bounded = size > 10 ? 10 : size;
     float small = ci_fma_f32(size, square * CI_POLYNOMIAL_F32(square, -0x1.555552p-2f, 0x1.110d22p-3f, /* [0, 0.65^2] */
@@ -61,6 +64,7 @@ CI_INLINE float ci_tanh_f32(float x) {
     return ci_copysign_f32(size < 0.625f ? small : big, x);
 }
 
+/* 1.00 ulp */
 CI_INLINE float ci_erf_f32(float x) {
     float size = ci_abs_f32(x), square = x * x, t = size > 4 ? 4 : size;
     float small = ci_fma_f32(size, CI_POLYNOMIAL_F32(square, 0x1.06eba8p-3f, -0x1.81273ep-2f, /* [0, 1] */
@@ -73,6 +77,7 @@ CI_INLINE float ci_erf_f32(float x) {
 
 /* Logarithm ------------------------------------------------------------------------------------------------------------- */
 
+/* 0.76 ulp */
 CI_INLINE float ci_log_f32(float x) {
     const uint32_t root_half = 0x3f3504f3, bias = (uint32_t)127 << 23;
     float normal = x < 0x1p-126f ? x * 0x1p23f : x; /* = m * 2^n with m in [sqrt(1/2), sqrt(2)) */
@@ -87,7 +92,7 @@ CI_INLINE float ci_log_f32(float x) {
     return x > 0 ? (x == CI_INFINITY ? x : log) : end;
 }
 
-/* Trigonometry ---------------------------------------------------------------------------------------------------------- */
+/* Trigonometry: 0.52 ulp ------------------------------------------------------------------------------------------------ */
 
 /* x = (quarter + result) * pi/2 modulo 2 pi for x >= 0, |result| <= 1/2, for every float. 2/pi is cut into pieces of 29
    bits, whose products with a float are exact in double; four of them matter: those before give multiples of four turns,
@@ -98,7 +103,7 @@ CI_INLINE double ci_quarter_f32(double x, double *quarter) {
     int a = x >= 0x1p54, b = x >= 0x1p83, c = x >= 0x1p112;
     double first = ci_modulo_4(x * (c ? w3 : b ? w2 : a ? w1 : w0)), second = ci_modulo_4(x * (c ? w4 : b ? w3 : a ? w2 : w1));
     double third = x * (c ? w5 : b ? w4 : a ? w3 : w2), fourth = x * (c ? w6 : b ? w5 : a ? w4 : w3);
-    *quarter = ci_round_f64(first + second);
+    *quarter = ci_round_f64(first + second + third);
     return (((first - *quarter) + second) + third) + fourth;
 }
 
@@ -137,7 +142,7 @@ CI_INLINE float ci_tan_f32(float x) {
     return ci_of_bits_f32(ci_bits_f32(tangent) ^ (ci_bits_f32(x) & 0x80000000));
 }
 
-/* Through double -------------------------------------------------------------------------------------------------------- */
+/* Through double: 0.50 ulp ---------------------------------------------------------------------------------------------- */
 
 #define CI_THROUGH_F64(name) \
     CI_INLINE float ci_##name##_f32(float x) { return (float)ci_##name##_f64(x); }

@@ -204,7 +204,7 @@ CI_FLOAT_ARITHMETIC(f64, double)
         T quotient = (T)(a / (((b == 0) | (b == -1)) ? 1 : b)); /* the least by -1 would trap */    \
         return b == 0 ? 0 : b == -1 ? (T)(0 - (U)a) : quotient;                                   \
     }                                                                                             \
-    CI_INLINE T ci_fmod_##s(T a, T b) { return ((b == 0) | (b == -1)) ? 0 : (T)(a % (((b == 0) | (b == -1)) ? 1 : b)); } \
+    CI_INLINE T ci_fmod_##s(T a, T b) { return (T)(a % (((b == 0) | (b == -1)) ? 1 : b)); }       \
     CI_INLINE T ci_mod_##s(T a, T b) {                                                            \
         T rest = ci_fmod_##s(a, b);                                                               \
         return ((rest != 0) & ((rest < 0) != (b < 0))) ? (T)(rest + b) : rest;                      \

@@ -1,5 +1,5 @@
-/* Trigonometric functions of doubles, right for every argument; see math64.h, which includes this. Errors: sin, cos, atan
-   below 1 ulp; tan, asin, acos below 2 ulp. */
+/* Trigonometric functions of doubles, right for every argument; see math64.h, which includes this. Errors: sin and
+   cos below 1 ulp; tan, asin, acos and atan below 2 ulp. */
 #ifndef CASTIRON_TRIG64_H
 #define CASTIRON_TRIG64_H
 
@@ -20,8 +20,8 @@ CI_INLINE double ci_modulo_4(double x) { return x - 4 * ci_round_f64(x * 0.25); 
 CI_STATIC double ci_quarter_f64(double x, double *low, int *quarter) {
     int exponent = (int)(ci_bits_f64(x) >> 52) - 1023;
     int first = exponent > 80 && x < CI_INFINITY ? (exponent - 54) / 26 : 0;
-    double unit = ci_of_bits_f64((uint64_t)(1023 - 26 * first) << 52);
-    double x_high = ci_of_bits_f64(ci_bits_f64(x) & ~(((uint64_t)1 << 27) - 1)), x_low = x - x_high;
+    x *= ci_of_bits_f64((uint64_t)(1023 - 26 * first) << 52);
+    double x_high = ci_of_bits_f64(ci_bits_f64(x) & ~(((uint64_t)1 << 27) - 1)), x_low = x - x_high, unit = 1;
     double sum = 0, rest = 0; /* the turn is sum + rest */
     for (int i = 0; i < 8; i++) {
         unit *= 0x1p-26;
