@@ -19,6 +19,7 @@ from castiron.program.expr import Acc, Axis, Expr, Load, Reduce, Var, apply, cas
 from castiron.program.fuse import fuse
 from castiron.program.group import group
 from castiron.program.layout import layout
+from castiron.program.pads import pads
 from castiron.program.plan import placed, plan, storage
 from castiron.program.planned import Planned, Storage
 from castiron.program.run import run
@@ -258,7 +259,7 @@ def same(a: Arrays, b: Arrays) -> None:
 def stages(program: Program) -> tuple[Program, Program]:
     """What the pipeline makes of a program."""
     prepare, forward = split(resolve(program))
-    done = group(fuse(dead(prepare))), group(fuse(layout(dead(forward))))
+    done = group(fuse(dead(prepare))), group(pads(fuse(layout(dead(forward)))))
     for p in done:
         check(p)
     return done
@@ -331,7 +332,9 @@ def test_mlp_is_two_kernels() -> None:
 
 def test_residual_block_is_two_kernels_and_its_pads() -> None:
     _, forward = stages(residual().program())
-    assert kinds(forward) == ["Compute", "Kernel", "Compute", "Kernel"]
+    assert kinds(forward) == ["Compute", "Compute", "Compute", "Kernel", "Kernel"]
+    first = forward.steps[-2]
+    assert isinstance(first, Kernel) and first.out == "padded.2"
     padded = forward.buffers["padded"]
     assert [d.value for d in padded.shape] == [2, 8, 7, 3]  # type: ignore[attr-defined]
     last = forward.steps[-1]

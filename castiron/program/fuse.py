@@ -4,8 +4,8 @@ Two sweeps, each over every step once:
 1. `_inline`, first step to last: a producer's value replaces the loads of it, where no work is done twice (or hardly
    any: movement, casts, a flop). Operands of tile kernels take movement alone, as long as their index stays linear.
 2. `_join`, last step to first: the one consumer of a kernel's result, element for element, becomes the epilogue; the
-   kernel moves to the consumer's place, where all it loads has been stored. So does a Compute that stores at an index of
-   its own (a merged view).
+   kernel moves to the consumer's place, where all it loads has been stored. So does a Compute that stores at an
+   index of its own (a merged view).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from castiron.program.expr import (
     rewrite,
     substitute,
 )
-from castiron.program.types import Compute, Kernel, Kind, Origin, Program, Step, read, written
+from castiron.program.types import Compute, Kernel, Kind, Origin, Program, Step, View, read, written
+from castiron.program.views import resolve
 
 LARGEST = 150
 """Nodes of an expression beyond which nothing more is put into it."""
@@ -40,7 +41,17 @@ MOVABLE = {"matmul": ("a",), "conv": ("x",)}
 
 
 def fuse(program: Program) -> Program:
-    """Fuses until nothing more fits."""
+    """Fuses until nothing more fits. An index that fusion has put together may need a view no more."""
+    fused = _swept(program)
+    while any(isinstance(s, View) for s in fused.steps):
+        resolved = resolve(fused)
+        if resolved.steps == fused.steps:
+            break
+        fused = _swept(resolved)
+    return fused
+
+
+def _swept(program: Program) -> Program:
     work = _Work(program)
     for number in range(len(work.steps)):
         _inline(work, number)
@@ -233,7 +244,7 @@ def _is_costly(node: Apply | Load) -> bool:
 
 
 def _is_contiguous(producer: Compute, dims: dict[str, int | None]) -> bool:
-    """Whether the last dimension of what the producer stores is the last of what it loads, or not among what it loads."""
+    """Whether the last dimension that the producer stores is the last that it loads, or not among what it loads."""
     found = loads(producer.value)
     if not found or not found[0].index:
         return True
