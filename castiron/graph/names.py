@@ -56,7 +56,8 @@ def _clean(
         return ir.SymbolicDim(renamed[old])
     if _IDENTIFIER.match(old) and not _MEANINGLESS.match(old) and old not in _FUNCTIONS:
         return ir.SymbolicDim(old)
-    if _EXPRESSION.match(old) and set(re.findall(r"[A-Za-z_]\w*", old)) - _FUNCTIONS <= taken and re.search(r"[A-Za-z]", old):
+    symbols = set(re.findall(r"[A-Za-z_]\w*", old)) - _FUNCTIONS
+    if _EXPRESSION.match(old) and symbols and symbols <= taken:
         return ir.SymbolicDim(old)
     base = f"{value}_{position}" if _MEANINGLESS.match(old) else old
     new = _unique(re.sub(r"\W+", "_", base).strip("_"), taken)

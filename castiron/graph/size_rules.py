@@ -8,6 +8,7 @@ import onnx_ir as ir
 import sympy
 from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes, check_inputs, registry
 
+from castiron.graph.nodes import constant_of
 from castiron.graph.upgrade import NEWEST
 
 Dim = int | ir.SymbolicDim
@@ -95,6 +96,9 @@ def where(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     """A known condition chooses among the elements of vectors."""
     _library("Where")(ctx, node)
     condition, first, second = (ctx.get_symbolic_value(v) if v is not None else None for v in node.inputs)
+    known = constant_of(node.inputs[0])
+    if condition is None and known is not None and known.ndim == 1:
+        condition = [int(c) for c in known]
     if condition is not None and first is not None and second is not None and len({*map(len, (condition, first, second))}) == 1:
         ctx.set_symbolic_value(node.outputs[0], [a if c else b for c, a, b in zip(condition, first, second)])
 

@@ -47,6 +47,8 @@ def infer_sizes(model: ir.Model) -> ir.Model:
 
 @cache
 def _register_rules() -> None:
+    for table in (_symbolic_shapes.ALLOWED_FUNCTIONS, ir._symbolic_shapes._ALLOWED_FUNCTIONS):
+        table.setdefault("ceiling", sympy.ceiling)  # SymPy makes it of -floor(-x); the parsers do not read it back
     for name, rule in RULES.items():
         onnx_shape_inference.registry.register("", name, since_version=NEWEST)(rule)
 
@@ -125,6 +127,7 @@ def _is_sized(value: ir.Value, known: dict[str, tuple[str, int]]) -> bool:
 
 def _expression(dim: ir.SymbolicDim) -> sympy.Expr:
     # One parser for all: what inference wrote, it reads.
+    _register_rules()
     return _symbolic_shapes.parse_symbolic_expression(str(dim.value))
 
 
