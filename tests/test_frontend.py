@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from castiron.errors import CastironError, InputError, ModelError
 from castiron.frontend import example_inputs, load
-from castiron.lab.float64 import in_float64
+from castiron.frontend.float64 import in_float64
 
 
 def _linear(batch: object = "N") -> onnx.ModelProto:
@@ -121,7 +121,9 @@ def test_float64_keeps_what_must_be_float32() -> None:
     scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 2, 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 4, 4])
-    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [scales]), opset_imports=[helper.make_opsetid("", 18)])
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], [scales]), opset_imports=[helper.make_opsetid("", 18)]
+    )
     wide = in_float64(model)
     onnx.checker.check_model(wide, full_check=True)
     assert model.graph.initializer[0].data_type == TensorProto.FLOAT
@@ -143,7 +145,7 @@ def test_example_inputs_fit_tables() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(made.values(), example_inputs(model).values()))
 
 
-# PyTorch ------------------------------------------------------------------------------------------------------------------
+# PyTorch ----------------------------------------------------------------------------------------------------
 
 
 def test_function_of_a_file() -> None:

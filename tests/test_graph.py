@@ -64,7 +64,7 @@ def _f32(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-# names, pin -----------------------------------------------------------------------------------------------------------------
+# names, pin -------------------------------------------------------------------------------------------------
 
 
 def test_meaningless_dimensions_get_names() -> None:
@@ -101,7 +101,7 @@ def test_pin() -> None:
             pin(fresh(), shapes)
 
 
-# sizes ----------------------------------------------------------------------------------------------------------------------
+# sizes ------------------------------------------------------------------------------------------------------
 
 
 def _value(e: Expr, names: dict[str, int]) -> int:
@@ -151,7 +151,9 @@ def test_elements_follow_through_shape_arithmetic() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 12])
-@pytest.mark.parametrize("bounds", [(0, 10**9, 1), (2, 5, 1), (1, -1, 2), (-3, 2**63 - 1, 1), (-1, -(2**63), -1), (-2, 0, -2)])
+@pytest.mark.parametrize(
+    "bounds", [(0, 10**9, 1), (2, 5, 1), (1, -1, 2), (-3, 2**63 - 1, 1), (-1, -(2**63), -1), (-2, 0, -2)]
+)
 def test_slices_of_symbolic_sizes_are_exact(size: int, bounds: tuple[int, int, int]) -> None:
     start, end, step = bounds
     weights = {"starts": np.array([start]), "ends": np.array([end]), "axes": np.array([0]), "steps": np.array([step])}
@@ -194,7 +196,7 @@ def test_slices_of_tables_are_checked() -> None:
     np.testing.assert_array_equal(_results(model, x=x)[0], x + table[:5])
 
 
-# fold, expand, inline, upgrade ---------------------------------------------------------------------------------------------
+# fold, expand, inline, upgrade ------------------------------------------------------------------------------
 
 
 def test_fold_keeps_parameters_and_output_names() -> None:
@@ -290,7 +292,7 @@ def test_upgrade_from_an_old_opset() -> None:
     np.testing.assert_allclose(_results(new, x=x)[0][0], clipped / clipped.sum(), rtol=1e-5)
 
 
-# batch-norm -----------------------------------------------------------------------------------------------------------------
+# batch-norm -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -315,7 +317,13 @@ def test_batchnorm_folds(layer: str, bias: bool) -> None:
 
 
 def test_batchnorm_stays_where_others_read_the_layer() -> None:
-    weights = {"w": _f32(5, 3, 1, 1), "scale": _f32(5), "shift": _f32(5), "mean": _f32(5), "var": np.ones(5, np.float32)}
+    weights = {
+        "w": _f32(5, 3, 1, 1),
+        "scale": _f32(5),
+        "shift": _f32(5),
+        "mean": _f32(5),
+        "var": np.ones(5, np.float32),
+    }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["h"]),
         helper.make_node("BatchNormalization", ["h", "scale", "shift", "mean", "var"], ["n"]),
@@ -325,7 +333,7 @@ def test_batchnorm_stays_where_others_read_the_layer() -> None:
     assert "BatchNormalization" in _operators(fold_batchnorm(model))
 
 
-# lower ----------------------------------------------------------------------------------------------------------------------
+# lower ------------------------------------------------------------------------------------------------------
 
 
 def test_lower_declares_buffers_by_their_names() -> None:

@@ -1,4 +1,4 @@
-"""Models in plain PyTorch to compile: each function gives (module, example inputs) or (module, example inputs, dynamic shapes).
+"""Models in plain PyTorch to compile: a function gives (module, example inputs) and, where sizes vary, dynamic shapes.
 
 Weights are random but seeded, and batch-norm statistics are not trivial, so that a wrong fold shows.
 """
@@ -41,7 +41,7 @@ def _settle(module: nn.Module) -> None:
             nn.init.uniform_(part.bias, -0.1, 0.1)
 
 
-# Perceptrons ----------------------------------------------------------------------------------------------------------------
+# Perceptrons ------------------------------------------------------------------------------------------------
 
 
 class Mlp(nn.Module):
@@ -62,7 +62,7 @@ def mlp() -> Made:
     return Mlp(4, 8, 3), (torch.randn(2, 4),), ({0: Dim("batch")},)
 
 
-# Convolutional networks -----------------------------------------------------------------------------------------------------
+# Convolutional networks -------------------------------------------------------------------------------------
 
 
 def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -93,7 +93,11 @@ class Bottleneck(nn.Module):
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         out = width * self.expansion
-        self.conv1, self.conv2, self.conv3 = _conv(inputs, width, 1), _conv(width, width, 3, stride), _conv(width, out, 1)
+        self.conv1, self.conv2, self.conv3 = (
+            _conv(inputs, width, 1),
+            _conv(width, width, 3, stride),
+            _conv(width, out, 1),
+        )
         self.downsample = nn.Identity() if stride == 1 and inputs == out else _conv(inputs, out, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -160,12 +164,27 @@ def mobilenet_v2(size: int = 224) -> Made:
     """MobileNetV2, width 1, one image."""
     layers: list[nn.Module] = [_conv(3, 32, 3, 2), nn.ReLU6()]
     inputs = 32
-    settings = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    settings = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
     for expand, outputs, repeats, stride in settings:
         for i in range(repeats):
             layers.append(InvertedResidual(inputs, outputs, stride if i == 0 else 1, expand))
             inputs = outputs
-    layers += [_conv(inputs, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(1280, 1000)]
+    layers += [
+        _conv(inputs, 1280, 1),
+        nn.ReLU6(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(1280, 1000),
+    ]
     return nn.Sequential(*layers), (torch.randn(1, 3, size, size),)
 
 
@@ -200,7 +219,7 @@ def unet(channels: int = 32, size: int = 256) -> Made:
     return UNet(channels), (torch.randn(1, 3, size, size),)
 
 
-# Transformers ---------------------------------------------------------------------------------------------------------------
+# Transformers -----------------------------------------------------------------------------------------------
 
 
 class Attention(nn.Module):
@@ -270,7 +289,9 @@ def bert(layers: int | None = None) -> Made:
     folder = Path(os.environ.get("CASTIRON_MINILM", ""))
     fetched = (folder / "config.json").is_file() and bool(folder.name)
     known = json.loads((folder / "config.json").read_text()) if fetched else _MINILM
-    config = BertConfig(**{**known, **({} if layers is None else {"num_hidden_layers": layers})}, attn_implementation="sdpa")
+    config = BertConfig(
+        **{**known, **({} if layers is None else {"num_hidden_layers": layers})}, attn_implementation="sdpa"
+    )
     model = BertModel(config, add_pooling_layer=False)
     if fetched:
         from safetensors.torch import load_file
@@ -300,7 +321,7 @@ class _LastHidden(nn.Module):
         return self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
 
 
-# Recurrent networks ---------------------------------------------------------------------------------------------------------
+# Recurrent networks -----------------------------------------------------------------------------------------
 
 
 class Tagger(nn.Module):

@@ -12,10 +12,24 @@ from castiron.errors import Unsupported
 from castiron.graph.nodes import constant_of, is_standard
 
 _BATCH, _SPATIAL, _OTHER = (2, 3), (64, 96, 128), (5, 7, 11, 13)  # distinct, so that a mixed-up dimension shows
-_MOVES = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Slice", "Flatten", "Expand", "Gather", "Split")
+_MOVES = (
+    "Cast",
+    "Identity",
+    "Reshape",
+    "Unsqueeze",
+    "Squeeze",
+    "Transpose",
+    "Slice",
+    "Flatten",
+    "Expand",
+    "Gather",
+    "Split",
+)
 
 
-def example_inputs(model: ir.Model, shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+def example_inputs(
+    model: ir.Model, shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0
+) -> dict[str, np.ndarray]:
     """One array an input of `model`; `shapes` fixes sizes by input name (-1: choose).
 
     Integers are small, and indices stay inside the tables they select from; masks select everything.
@@ -69,8 +83,9 @@ def _extent(value: ir.Value) -> int:
             if is_standard(node, "Gather") and position == 1:
                 axis = node.attributes.get_int("axis", 0)
                 shape = node.inputs[0].shape if node.inputs[0] is not None else None
-                if shape is not None and isinstance(shape[axis], int) and constant_of(node.inputs[0]) is not None:
-                    found.append(int(shape[axis]))
+                extent = None if shape is None else shape[axis]
+                if isinstance(extent, int) and constant_of(node.inputs[0]) is not None:
+                    found.append(extent)
             elif is_standard(node, *_MOVES) and position == 0:
                 new = [v for v in node.outputs if v not in seen]
                 seen.update(new)

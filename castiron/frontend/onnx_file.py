@@ -79,7 +79,9 @@ def _check(model: ir.Model, where: str) -> None:
 def _check_external(tensor: ir.ExternalTensor, where: str) -> None:
     path = Path(tensor.path)
     if not path.is_file():
-        raise ModelError(f"{where}: the weights of {tensor.name!r} are in {path}, which is missing; put it beside the model")
+        raise ModelError(
+            f"{where}: the weights of {tensor.name!r} are in {path}, which is missing; put it beside the model"
+        )
     end = (tensor.offset or 0) + (tensor.length if tensor.length is not None else tensor.nbytes)
     if path.stat().st_size < end:
         raise ModelError(f"{path} is cut off: {tensor.name!r} ends at byte {end}, the file has {path.stat().st_size}")
@@ -118,7 +120,7 @@ def _runner64(model: ir.Model, path: Path | None) -> Run:
     made: list[Run] = []
 
     def run(inputs: Arrays) -> dict[str, np.ndarray]:
-        from castiron.lab.float64 import in_float64
+        from castiron.frontend.float64 import in_float64
 
         if not made:
             made.append(_reference(in_float64(_proto(model, path))))
@@ -158,7 +160,9 @@ def _session_of(model: ir.Model, options: object) -> object:
 def _reference(proto: onnx.ModelProto) -> Run:
     from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(proto)
+    from castiron.frontend.reference_ops import OPERATORS
+
+    evaluator = ReferenceEvaluator(proto, new_ops=OPERATORS)
     names = [str(n) for n in evaluator.output_names]
     return lambda inputs: dict(zip(names, map(np.asarray, evaluator.run(None, dict(inputs))), strict=True))
 

@@ -11,12 +11,13 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from castiron.errors import InputError, ModelError, Unsupported
@@ -55,13 +56,16 @@ def from_function(text: str) -> Source:
     module = _module_of_file(Path(where)) if where.endswith(".py") else _module_of_name(where, text)
     make = getattr(module, function, None)
     if not callable(make):
-        offered = ", ".join(n for n, v in vars(module).items() if inspect.isfunction(v) and n[0] != "_" and _is_own(v, module))
+        offered = ", ".join(n for n, v in vars(module).items() if n[0] != "_" and _is_own_function(v, module))
         raise InputError(f"{text}: {where} has no function {function!r}" + (f"; it has {offered}" if offered else ""))
     _torch()
     made = make()
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise InputError(f"{text} must return (module, example_inputs) or (module, example_inputs, dynamic_shapes)")
-    return from_module(*made, name=function, origin=Path(where) if where.endswith(".py") else None)
+    user_module, example_inputs, *dynamic = made
+    dynamic_shapes = dynamic[0] if dynamic else None
+    origin = Path(where) if where.endswith(".py") else None
+    return from_module(user_module, example_inputs, dynamic_shapes, name=function, origin=origin)
 
 
 def from_exported(path: Path) -> Source:
@@ -104,8 +108,9 @@ def _from_script(torch: ModuleType, module: Any, example_inputs: Any, dynamic_sh
     module.eval()
     data = io.BytesIO()
     try:
-        _quietly(lambda: torch.onnx.export(module, args, data, dynamo=False, dynamic_axes=dynamic_shapes, do_constant_folding=False))
-        model = ir.serde.deserialize_model(__import__("onnx").load_from_string(data.getvalue()))
+        options = {"dynamo": False, "dynamic_axes": dynamic_shapes, "do_constant_folding": False}
+        _quietly(lambda: torch.onnx.export(module, args, data, **options))
+        model = ir.from_proto(onnx.load_from_string(data.getvalue()))
     except Exception as error:
         raise Unsupported(
             f"{path}: torch {torch.__version__} cannot turn this TorchScript into ONNX ({_first_line(error)}); "
@@ -115,14 +120,25 @@ def _from_script(torch: ModuleType, module: Any, example_inputs: Any, dynamic_sh
 
 
 def _source(
-    torch: ModuleType, name: str, model: ir.Model, module: Any, state: set[str], args: Any, kwargs: Any, origin: Path | None
+    torch: ModuleType,
+    name: str,
+    model: ir.Model,
+    module: Any,
+    state: set[str],
+    args: Any,
+    kwargs: Any,
+    origin: Path | None,
 ) -> Source:
     inputs, outputs = [str(v.name) for v in model.graph.inputs], [str(v.name) for v in model.graph.outputs]
     leaves = _tensors(torch, (args, kwargs))
     if len(leaves) != len(inputs):
-        raise Unsupported(f"{name}: {len(leaves)} example tensors became {len(inputs)} graph inputs ({', '.join(inputs)})")
+        raise Unsupported(
+            f"{name}: {len(leaves)} example tensors became {len(inputs)} graph inputs ({', '.join(inputs)})"
+        )
     examples = {n: _numpy(t) for n, t in zip(inputs, leaves, strict=True)}
-    parameters = frozenset(n for n in model.graph.initializers if n in state and _is_floating(model.graph.initializers[n]))
+    parameters = frozenset(
+        n for n in model.graph.initializers if n in state and _is_floating(model.graph.initializers[n])
+    )
     run = _runner(torch, module, args, kwargs, inputs, outputs, double=False)
     run64 = _runner(torch, module, args, kwargs, inputs, outputs, double=True)
     return Source(name, model, parameters, examples, run, run64, "pytorch", origin)
@@ -217,8 +233,8 @@ def _search_path(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
 
 
-def _is_own(value: Any, module: ModuleType) -> bool:
-    return getattr(value, "__module__", None) == module.__name__
+def _is_own_function(value: Any, module: ModuleType) -> bool:
+    return inspect.isfunction(value) and value.__module__ == module.__name__
 
 
 def _export_error(name: str, error: Exception) -> Exception:

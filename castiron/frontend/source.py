@@ -1,4 +1,4 @@
-"""Anything a user calls a model -> `Source`: the ONNX graph, which initializers are parameters, how to run the original."""
+"""Anything a user calls a model -> `Source`: the ONNX graph, its parameters, how to run the original."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Run = Callable[[Arrays], dict[str, np.ndarray]]
 class Source:
     """A model as it came.
 
-    name: from the file, function or class. parameters: names of initializers that can be replaced at run time (of a
-    PyTorch model the names in its state dict). inputs: example arrays by name, or None. run: the source framework's own
-    forward pass; run64: the same in float64; None where there is none. framework: `pytorch` or `onnx`. origin: the file.
+    name: from the file, function or class. parameters: names of initializers that can be replaced at run time
+    (of a PyTorch model the names in its state dict). inputs: example arrays by name, or None. run: the source
+    framework's own forward pass; run64: the same in float64; None where there is none. framework: `pytorch` or `onnx`.
+    origin: the file.
     """
 
     name: str
@@ -42,8 +43,9 @@ def load(
 ) -> Source:
     """Reads a model.
 
-    model: a path (`.onnx`, `.pt2`, TorchScript `.pt`/`.jit`), `file.py:function` or `package.module:function` (returning
-    `(module, example_inputs)` or `(module, example_inputs, dynamic_shapes)`), an `nn.Module` or an `onnx_ir.Model`.
+    model: a path (`.onnx`, `.pt2`, TorchScript `.pt`/`.jit`), `file.py:function` or `package.module:function`
+    (returning `(module, example_inputs)` or `(module, example_inputs, dynamic_shapes)`), an `nn.Module` or an
+    `onnx_ir.Model`.
     example_inputs, dynamic_shapes: of an nn.Module, as `torch.export.export` takes them.
     Raises ModelError for a file that is not what its name says, InputError for what cannot be found.
     """
@@ -64,7 +66,7 @@ def _from_text(text: str, example_inputs: Sequence[Any] | None, dynamic_shapes: 
         raise InputError(f"{text} is a folder; give the model file in it")
     if path.is_file():
         return _from_file(path, example_inputs, dynamic_shapes)
-    if ":" in text and not path.suffix.lower() in _READERS:
+    if ":" in text and path.suffix.lower() not in _READERS:
         from castiron.frontend import pytorch
 
         return pytorch.from_function(text)
@@ -83,7 +85,9 @@ def _from_file(path: Path, example_inputs: Sequence[Any] | None, dynamic_shapes:
         raise InputError(f"{path} is Python: name the function that makes the model, `{path}:function`")
     if suffix not in _READERS:
         known = ", ".join(_READERS)
-        raise InputError(f"{path}: castiron reads {known} and `file.py:function`, not {suffix or 'files without a suffix'}")
+        raise InputError(
+            f"{path}: castiron reads {known} and `file.py:function`, not {suffix or 'files without a suffix'}"
+        )
     return _READERS[suffix](path, example_inputs, dynamic_shapes)
 
 

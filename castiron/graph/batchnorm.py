@@ -1,7 +1,7 @@
 """BatchNormalization(Conv(x, w, b)) -> Conv(x, w * f, (b - mean) * f + shift) with f = scale / sqrt(var + epsilon).
 
-The same for ConvTranspose and Gemm. The arithmetic over weights are nodes of the graph: as it depends on weights alone it
-becomes part of `prepare`, and the parameters keep their names.
+The same for ConvTranspose and Gemm. The arithmetic is nodes of the graph: as it depends on weights alone it becomes
+part of `prepare`, and the parameters keep their names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from castiron.graph.nodes import add_initializer, is_standard, remove, replace, 
 
 
 def fold_batchnorm(model: ir.Model) -> ir.Model:
-    """`model` with every BatchNormalization moved into the weights of the layer before it, where only it reads that layer.
+    """`model` with BatchNormalizations moved into the weights of the layers before them, unless others read these.
 
     Declines where the layer's weights or the statistics are computed from inputs, for grouped ConvTranspose, and for
     Gemm with alpha or beta.
@@ -68,7 +68,9 @@ def _fold(graph: ir.Graph, layer: ir.Node, norm: ir.Node) -> None:
     factor = make("Div", scale, deviation, like=scale)
     sizes = add_initializer(graph, f"{norm.name}.shape", np.array(_factor_shape(layer, weight), np.int64))
     spread = make("Reshape", factor, sizes, like=scale)
-    spread.shape = ir.Shape([d if d == 1 else scale.shape[0] for d in _factor_shape(layer, weight)] if scale.shape else [])
+    spread.shape = ir.Shape(
+        [d if d == 1 else scale.shape[0] for d in _factor_shape(layer, weight)] if scale.shape else []
+    )
     folded = make("Mul", weight, spread, like=weight)
     centred = make("Sub", bias, mean, like=mean) if bias is not None else make("Neg", mean, like=mean)
     moved = make("Add", make("Mul", centred, factor, like=mean), shift, like=mean)

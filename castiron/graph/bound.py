@@ -1,7 +1,7 @@
 """table[512][:N] -> Gather(table, Range(N)): a part of a fixed table as long as a size that only running tells.
 
-Positions and masks are made like this. Slice would cut N to 512 and fail later, where the part meets N values; Gather checks
-its indices, so that an N beyond the table is an error that names this node.
+Positions and masks are made like this. Slice would cut N to 512 and fail later, where the part meets N values; Gather
+checks its indices, so that an N beyond the table is an error that names this node.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -37,7 +38,7 @@ def _give_body(model: ir.Model, node: ir.Node) -> bool:
     if body is None:
         return False
     proto, opset = body
-    function = ir.from_proto(proto)
+    function = ir.serde.deserialize_function(proto)
     upgrade_graph(function, opset)
     function.opset_imports[""] = NEWEST
     overload = str(len(model.functions))
@@ -49,7 +50,7 @@ def _give_body(model: ir.Model, node: ir.Node) -> bool:
 def function_body(node: ir.Node, opset: int) -> tuple[onnx.FunctionProto, int] | None:
     """The function that the specification gives for `node`, and the standard opset it is written in; None: none."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, "" if node.domain == "ai.onnx" else node.domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, "" if node.domain == "ai.onnx" else node.domain)
     except onnx.defs.SchemaError:
         return None
     if schema.has_context_dependent_function:
@@ -87,11 +88,13 @@ def _report(nodes: list[ir.Node]) -> None:
         by_name[operator_name(node)].append(node)
     lines = []
     for name, found in sorted(by_name.items(), key=lambda item: -len(item[1])):
-        places = ", ".join(place(node) for node in found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+        places = ", ".join(place(node) for node in found[:3]) + (
+            f" and {len(found) - 3} more" if len(found) > 3 else ""
+        )
         lines.append(f"  {name}, {len(found)} time{'s' if len(found) > 1 else ''}: {places}")
     raise Unsupported(
         f"castiron has no lowering for {len(by_name)} operator{'s' if len(by_name) > 1 else ''} of this model:\n"
         + "\n".join(lines)
-        + "\nRewrite these modules with standard operators, or export a part of the model without them; to add an operator to"
-        " castiron, write its file in castiron/ops."
+        + "\nRewrite these modules with standard operators, or export a part of the model without them; to add an"
+        " operator to castiron, write its file in castiron/ops."
     )

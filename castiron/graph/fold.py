@@ -1,4 +1,4 @@
-"""nodes over known small values -> their values; Identity and Dropout -> nothing; If of a known condition -> its branch.
+"""nodes over known small values -> their values; Identity, Dropout -> nothing; If of a known condition -> its branch.
 
 CastLike becomes Cast, so that a constant cast to the type of an input folds.
 
@@ -25,9 +25,9 @@ _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
 
 
 def fold(model: ir.Model, parameters: frozenset[str]) -> ir.Model:
-    """`model` with everything folded that depends on known small values only; `parameters` names initializers to keep.
+    """`model` with all folded that depends on known small values only; `parameters` names initializers to keep.
 
-    Sizes should be inferred before: values that inference knows (shapes) fold too. Nodes that nothing reads are dropped.
+    Sizes should be inferred before: values that inference knows (shapes) fold too. Nodes that nothing reads go.
     """
     graph = model.graph
     for node in list(graph):
@@ -74,7 +74,8 @@ def _bypass(node: ir.Node) -> None:
     source, out = node.inputs[0], node.outputs[0]
     assert source is not None and node.graph is not None
     if out.is_graph_output():
-        keep = source.producer() is None or source.is_graph_output() or source.producer().graph is not node.graph
+        producer = source.producer()
+        keep = producer is None or producer.graph is not node.graph or source.is_graph_output()
         if keep:
             if not is_standard(node, "Identity"):
                 _substitute(node, "Identity", {})
@@ -124,7 +125,7 @@ def _known_outputs(node: ir.Node) -> list[ir.TensorProtocol] | None:
 
 
 def _evaluated(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> list[ir.TensorProtocol] | None:
-    """The outputs by the reference implementation, where all inputs are known, none is a parameter, and all is small."""
+    """The outputs by onnx.reference, where all inputs are known, none is a parameter, and all is small."""
     if node.op_type in _RANDOM or bodies(node) or node.domain not in ("", "ai.onnx"):
         return None
     values = [v for v in node.inputs if v is not None]
@@ -143,10 +144,13 @@ def _evaluated(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> li
 
 def _is_small(value: ir.Value) -> bool:
     """Whether a value may be folded, as far as its size is known (inputs always are known)."""
-    if value.shape is None or not all(isinstance(d, int) for d in value.shape):
-        return value.shape is None
+    if value.shape is None:
+        return True
+    dims = [d for d in value.shape if isinstance(d, int)]
+    if len(dims) < len(value.shape):
+        return False
     whole = value.dtype is not None and (value.dtype.is_integer() or value.dtype == ir.DataType.BOOL)
-    return math.prod(int(d) for d in value.shape) <= _limit(whole)
+    return math.prod(dims) <= _limit(whole)
 
 
 def _limit(whole: bool) -> int:

@@ -17,9 +17,9 @@ from castiron.program.types import Kind, Origin, Program, Size
 
 
 def lower(model: ir.Model, parameters: frozenset[str]) -> Program:
-    """The program of a graph whose sizes are inferred. `parameters` names the initializers that become WEIGHT buffers.
+    """The program of a graph whose sizes are inferred. `parameters` names initializers that become WEIGHT.
 
-    Buffers have the names of their ONNX values. Raises Unsupported for operators, types and sizes that are not compiled.
+    Buffers have the names of their ONNX values. Raises Unsupported for what is not compiled.
     """
     _refuse_control_flow(model.graph)
     require_sizes(model)
@@ -137,6 +137,7 @@ def _refuse_control_flow(graph: ir.Graph) -> None:
     found = [f"  {operator_name(n)} {place(n)}" for n in graph if bodies(n)]
     if found:
         raise Unsupported(
-            "the graph decides at run time what to compute:\n" + "\n".join(found[:20])
+            "the graph decides at run time what to compute:\n"
+            + "\n".join(found[:20])
             + "\nPin what it depends on (--shape NAME=…), or export without data-dependent control flow."
         )

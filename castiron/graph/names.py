@@ -1,7 +1,7 @@
 """any names -> every node, value and dimension has a name of its own that C and people can read.
 
-Exporters leave dimensions called `?`, `unk__749` or `p2o.DynamicDimension.0`, list initializers as inputs (IR version 3) and
-record sizes of inner values under names that mean nothing: all that goes, sizes are inferred anew from the inputs.
+Exporters leave dimensions called `?`, `unk__749` or `p2o.DynamicDimension.0`, list initializers as inputs (IR version
+3) and record sizes of inner values under names that mean nothing: all that goes, sizes are inferred anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnx_ir.passes import common
 
 from castiron.graph.nodes import graphs
 
-_MEANINGLESS = re.compile(r"^(|\?|-\d+|None|unk__\d+|p2o\.DynamicDimension\.\d+|dynamic_axes_\d+|DynamicDimension\.\d+)$")
+_MEANINGLESS = re.compile(r"^(|\?|-\d+|None|unk__\d+|dynamic_axes_\d+|(p2o\.)?DynamicDimension\.\d+)$")
 _IDENTIFIER = re.compile(r"^[A-Za-z_]\w*$")
 _EXPRESSION = re.compile(r"^[\w\s+*/(),-]+$")
 _FUNCTIONS = {"max", "Max", "min", "Min", "floor", "ceiling", "sqrt", "mod", "Mod"}  # of the language of sizes

@@ -1,4 +1,4 @@
-"""What several passes ask of a graph: where a node comes from, what depends on weights alone, how a value is replaced."""
+"""What several passes ask of a graph: where a node comes from, what depends on weights alone; replacing values."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def add_initializer(graph: ir.Graph, name: str, tensor: ir.TensorProtocol | np.n
     while unique in taken:
         unique, number = f"{name}.{number}", number + 1
     held = ir.tensor(tensor, name=unique) if isinstance(tensor, np.ndarray) else tensor
-    value = ir.Value(name=unique, shape=ir.Shape(held.shape), type=ir.TensorType(held.dtype), const_value=held)
+    value = ir.Value(name=unique, shape=ir.Shape([*held.shape]), type=ir.TensorType(held.dtype), const_value=held)
     graph.register_initializer(value)
     return value
 

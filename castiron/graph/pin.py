@@ -32,7 +32,9 @@ def _collect(value: ir.Value, shape: tuple[int, ...], sizes: dict[str, int]) -> 
         value.shape = ir.Shape([f"{value.name}_{i}" if d < 0 else d for i, d in enumerate(shape)])
         return
     if len(shape) != len(value.shape):
-        raise InputError(f"{given}: input {value.name!r} has {len(value.shape)} dimensions {value.shape}, not {len(shape)}")
+        raise InputError(
+            f"{given}: input {value.name!r} has {len(value.shape)} dimensions {value.shape}, not {len(shape)}"
+        )
     for dim, size in zip(value.shape, shape, strict=True):
         if isinstance(dim, int):
             if size not in (dim, -1):

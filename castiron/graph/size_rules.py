@@ -1,4 +1,4 @@
-"""Rules of size inference that onnx-shape-inference does not have yet, for the newest opset (sizes.py registers them)."""
+"""Rules of size inference that onnx-shape-inference lacks, for the newest opset (sizes.py registers them)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from castiron.graph.nodes import constant_of
 from castiron.graph.upgrade import NEWEST
 
 Dim = int | ir.SymbolicDim
+Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 _FAR = 1 << 29
 """Where exporters mean `to the end` they write 2^63 - 1, 2^31 - 1 or 10^9: any bound from here on."""
 
 
 def constant_of_shape(ctx: ShapeInferenceContext, node: ir.Node) -> None:
-    """The output's sizes are the input's elements, which may be symbolic; a short integer vector's contents are known."""
+    """The output's sizes are the input's elements, which may be symbolic; an integer vector's contents are known."""
     (sizes,) = check_inputs(node, "input")
     value = node.attributes.get("value")
     fill = value.as_tensor() if value is not None else None
@@ -51,7 +52,7 @@ def pad(ctx: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def slice_(ctx: ShapeInferenceContext, node: ir.Node) -> None:
-    """Bounds are clamped as the specification says, symbolically where they or the size are; vectors keep their contents."""
+    """Bounds are clamped as specified, symbolically where they or the size are; vectors keep their contents."""
     data = check_inputs(node, "data", "starts", "ends")[0]
     if data.shape is None:
         ctx.set_shape_and_dtype(node.outputs[0], None, data.dtype)
@@ -68,22 +69,25 @@ def slice_(ctx: ShapeInferenceContext, node: ir.Node) -> None:
         dims = [ctx.new_symbolic_dim() for _ in dims]
     for i, axis in enumerate(int(a) % rank for a in axes or () if isinstance(a, int)):
         step = steps[i] if steps is not None else 1
-        known = starts is not None and ends is not None and isinstance(step, int)
-        extent = _extent(_expr(dims[axis]), _expr(starts[i]), _expr(ends[i]), int(step)) if known else None  # type: ignore[index,arg-type]
+        extent = None
+        if starts is not None and ends is not None and isinstance(step, int):
+            extent = _extent(_expr(dims[axis]), _expr(starts[i]), _expr(ends[i]), step)
         dims[axis] = ctx.new_symbolic_dim() if extent is None else _dim(extent)
     ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(dims), data.dtype)
     elements = ctx.get_symbolic_value(data)
-    if elements is not None and rank == 1 and starts and ends and isinstance(starts[0], int) and isinstance(ends[0], int):
-        step = steps[0] if steps is not None else 1
-        if isinstance(step, int):
-            ctx.set_symbolic_value(node.outputs[0], elements[starts[0] : ends[0] : step])
+    if elements is not None and rank == 1 and starts and ends:
+        start, end, step = starts[0], ends[0], steps[0] if steps is not None else 1
+        if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
+            ctx.set_symbolic_value(node.outputs[0], elements[start:end:step])
 
 
 def equal(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     """Elements compare where their difference tells: a size is never -1, so that idioms with a default size resolve."""
     _library("Equal")(ctx, node)
     first, second = (ctx.get_symbolic_value(v) if v is not None else None for v in node.inputs)
-    if first is None or second is None or 1 not in (len(first), len(second)) and len(first) != len(second):
+    if first is None or second is None:
+        return
+    if len(first) != len(second) and 1 not in (len(first), len(second)):
         return
     count = max(len(first), len(second))
     pairs = zip(first * (count // len(first) or 1), second * (count // len(second) or 1))
@@ -99,13 +103,15 @@ def where(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     known = constant_of(node.inputs[0])
     if condition is None and known is not None and known.ndim == 1:
         condition = [int(c) for c in known]
-    if condition is not None and first is not None and second is not None and len({*map(len, (condition, first, second))}) == 1:
+    if condition is None or first is None or second is None:
+        return
+    if len(condition) == len(first) == len(second):
         ctx.set_symbolic_value(node.outputs[0], [a if c else b for c, a, b in zip(condition, first, second)])
 
 
-def _library(op: str) -> Callable[[ShapeInferenceContext, ir.Node], None]:
+def _library(op: str) -> Rule:
     """The library's own rule, which these refine."""
-    rule = registry.get("", op, version=NEWEST - 1)
+    rule: Rule | None = registry.get("", op, version=NEWEST - 1)
     assert rule is not None
     return rule
 

@@ -1,7 +1,7 @@
 """no sizes -> sizes of all values, as far as the graph tells; with size_rules.py all that knows onnx-shape-inference.
 
-Sizes are numbers or expressions over the symbols of the inputs' dimensions. One-dimensional integer values whose elements are
-such expressions (what Shape, Gather, Concat make for a Reshape) carry them too: `elements_of`.
+Sizes are numbers or expressions over the symbols of the inputs' dimensions. Integer vectors whose elements are such
+expressions (what Shape, Gather, Concat make for a Reshape) carry them too: `elements_of`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def require_sizes(model: ir.Model) -> ir.Model:
     """`model` itself; raises Unsupported naming all nodes whose outputs have sizes that only running would tell."""
     known = symbols(model.graph)
     faults = [
-        f"  {operator_name(node)} {place(node)}: {value.name!r} is {'of unknown rank' if value.shape is None else value.shape}"
+        f"  {operator_name(node)} {place(node)}: {value.name!r} is {value.shape or 'of unknown rank'}"
         for node in model.graph
         for value in node.outputs
         if value.name and (value.uses() or value.is_graph_output()) and not _is_sized(value, known)
     ]
     if faults:
         raise Unsupported(
-            "the sizes of these values cannot be told before running:\n" + "\n".join(faults[:20])
+            "the sizes of these values cannot be told before running:\n"
+            + "\n".join(faults[:20])
             + (f"\n  … and {len(faults) - 20} more" if len(faults) > 20 else "")
             + "\nPin the inputs' sizes with --shape NAME=…, or export the model without sizes that depend on data."
         )
@@ -98,7 +99,7 @@ def shape_of(value: ir.Value) -> tuple[Expr, ...]:
 
 
 def elements_of(value: ir.Value, known: frozenset[str]) -> tuple[Expr, ...] | None:
-    """The elements of an integer scalar or vector as expressions over the symbols `known`, where inference tells them."""
+    """The elements of an integer scalar or vector as expressions over the symbols `known`, or None."""
     recorded = symbolic_elements(value)
     if recorded is None or value.dtype is None or not value.dtype.is_integer() or value.shape is None:
         return None

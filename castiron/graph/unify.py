@@ -1,12 +1,13 @@
 """sizes N and M that an operator needs to be equal -> N: `Concat(x[N, 8], y[M, 8], axis=1)` makes M another name of N.
 
-Exporters often give each input a batch size of its own. Symbols that meet in an element-wise operator count as equal too: a
-size that is 1 only at run time is not broadcast (pin it with --shape where that is meant).
+Exporters often give each input a batch size of its own. Symbols that meet in an element-wise operator count as equal
+too: a size that is 1 only at run time is not broadcast (pin it with --shape where that is meant).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import onnx_ir as ir
 
@@ -14,8 +15,8 @@ from castiron.graph.nodes import is_standard
 from castiron.graph.sizes import infer_sizes, symbols
 
 _BROADCASTS = (
-    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Mean", "Sum", "Where", "Equal", "Less", "LessOrEqual", "Greater",
-    "GreaterOrEqual", "And", "Or", "Xor", "PRelu", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift",
+    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Mean", "Sum", "Where", "Equal", "Less", "LessOrEqual",
+    "Greater", "GreaterOrEqual", "And", "Or", "Xor", "PRelu", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift",
 )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def _equal(node: ir.Node) -> Iterator[tuple[str, str]]:
         shapes = [[1 if i == axis % rank else d for i, d in enumerate(s)] for s in shapes if len(s) == rank]
     elif not is_standard(node, *_BROADCASTS):
         return
-    for first, second in zip(shapes, shapes[1:]):
+    for first, second in pairwise(shapes):
         for a, b in zip(reversed(first), reversed(second)):
             if not isinstance(a, int) and not isinstance(b, int) and a.value and b.value:
                 yield a.value, b.value

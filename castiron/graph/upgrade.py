@@ -20,7 +20,9 @@ def upgrade(model: ir.Model) -> ir.Model:
     """
     opset = model.opset_imports.get("", NEWEST)
     if opset > NEWEST:
-        raise Unsupported(f"the model uses opset {opset}, this castiron knows up to {NEWEST}; export with an older opset")
+        raise Unsupported(
+            f"the model uses opset {opset}, this castiron knows up to {NEWEST}; export with an older opset"
+        )
     upgrade_graph(model.graph, opset)
     model.opset_imports[""] = NEWEST
     for function in model.functions.values():

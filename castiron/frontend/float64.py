@@ -51,7 +51,9 @@ def _widen_constant(node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
         if attribute.name in ("value_float", "value_floats"):
             numbers = attribute.f if attribute.name == "value_float" else list(attribute.floats)
-            attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(np.asarray(numbers, np.float64))))
+            attribute.CopyFrom(
+                onnx.helper.make_attribute("value", numpy_helper.from_array(np.asarray(numbers, np.float64)))
+            )
 
 
 def _widen_tensor(tensor: onnx.TensorProto) -> None:
