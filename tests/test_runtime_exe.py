@@ -10,9 +10,9 @@ import struct
 import subprocess
 import sys
 import zipfile
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +30,12 @@ TYPES = {
     "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10,
     "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16,
 }  # fmt: skip
-Model = tuple[str, ...]
-ONE: Model = ("-DFAKE_MODEL=one",)
-TWO: Model = ("-DFAKE_MODEL=two",)
+ONE, TWO = {"FAKE_TYPE": "0"}, {"FAKE_TYPE": "-1"}
 
 
-def typed(name: str) -> Model:
-    return ("-DFAKE_MODEL=type", f"-DFAKE_TYPE={TYPES[name]}")
+def typed(name: str) -> dict[str, str]:
+    """The model that gives back an array of this type."""
+    return {"FAKE_TYPE": str(TYPES[name])}
 
 
 @pytest.fixture(scope="session")
@@ -44,44 +43,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exe")
 
 
-class Build:
-    """Compiles the command line once, and links it with one fake model after another."""
+@dataclass(frozen=True)
+class Executable:
+    """The command line over one of the fake models, and under the sanitizers where gcc is installed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    path: str
+    sanitized_path: str
 
-    @cache  # noqa: B019
-    def objects(self) -> list[str]:
-        names = [str(self.folder / f"{path.stem}.o") for path in EXE]
-        for path, name in zip(EXE, names):
-            subprocess.run([*ZIG, *TARGET, "-Os", *WARNINGS, "-c", str(path), "-o", name], check=True)
-        return names
+    def __call__(self, model: dict[str, str], sanitized: bool = False) -> "Program":
+        return Program(self.sanitized_path if sanitized else self.path, model)
 
-    @cache  # noqa: B019
-    def __call__(self, model: Model) -> str:
-        name = str(self.folder / f"exe{abs(hash(model))}")
-        subprocess.run([*ZIG, *TARGET, "-Os", *WARNINGS, *model, str(FAKE), *self.objects(), "-o", name], check=True)
-        return name
 
-    @cache  # noqa: B019
-    def sanitized(self, model: Model) -> str:
-        """The same under gcc's sanitizers, where gcc is installed."""
-        if not shutil.which("gcc"):
-            return self(model)
-        name = str(self.folder / f"san{abs(hash(model))}")
-        flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *WARNINGS]
-        subprocess.run(["gcc", *flags, *model, str(FAKE), *map(str, EXE), "-o", name], check=True)
-        return name
+@dataclass(frozen=True)
+class Program:
+    path: str
+    environment: dict[str, str]
 
 
 @pytest.fixture(scope="session")
-def build(folder: Path) -> Build:
-    return Build(folder)
+def build(folder: Path) -> Executable:
+    plain, sanitized = str(folder / "plain"), str(folder / "sanitized")
+    sources = [*map(str, EXE), str(FAKE)]
+    subprocess.run([*ZIG, *TARGET, "-Os", *WARNINGS, *sources, "-o", plain], check=True)
+    if shutil.which("gcc"):
+        flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *WARNINGS]
+        subprocess.run(["gcc", *flags, *sources, "-o", sanitized], check=True)
+    return Executable(plain, sanitized if shutil.which("gcc") else plain)
 
 
-def run(exe: str, *arguments: str, stdin: bytes | str = b"", cwd: Path | None = None) -> tuple[int, bytes, str]:
+def run(exe: Program, *arguments: str, stdin: bytes | str = b"", cwd: Path | None = None) -> tuple[int, bytes, str]:
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run([exe, *arguments], input=data, capture_output=True, cwd=cwd, timeout=60, check=False)
+    command, environment = [exe.path, *arguments], {**os.environ, **exe.environment}
+    done = subprocess.run(command, input=data, capture_output=True, cwd=cwd, env=environment, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 
 
@@ -100,7 +93,7 @@ def npz(compressed: bool = False, **arrays: np.ndarray) -> bytes:
 X = np.array([[1, -2.5, 3e-30], [np.inf, np.nan, 0.1]], np.float32)
 
 
-# Numbers ----------------------------------------------------------------------------------------------------------------
+# Numbers --------------------------------------------------------------------------------------------------------------
 
 
 class Numbers:
@@ -202,24 +195,29 @@ def test_every_half_and_bfloat16_reads_back(numbers: Numbers) -> None:
 
 def test_numbers_too_large_are_refused(numbers: Numbers) -> None:
     assert numbers.bits("3.4028235e38", "float32") == 0x7F7FFFFF
-    for text, kind in [("3.4028236e38", "float32"), ("1e400", "float64"), ("65520", "float16"), ("1e99999999999", "float64")]:
+    for text, kind in [
+        ("3.4028236e38", "float32"),
+        ("1e400", "float64"),
+        ("65520", "float16"),
+        ("1e99999999999", "float64"),
+    ]:
         assert numbers.bits(text, kind) is None
     assert numbers.bits("1e-99999999999999999999", "float64") == 0
     assert numbers.bits("0e99999999999999999999", "float64") == 0
     assert numbers.bits("-0.0", "float32") == 0x80000000
 
 
-# JSON and files ---------------------------------------------------------------------------------------------------------
+# JSON and files -------------------------------------------------------------------------------------------------------
 
 
-def test_json_round_trip(build: Build) -> None:
+def test_json_round_trip(build: Executable) -> None:
     status, out, err = run(build(ONE), stdin=json.dumps(X.tolist()))
     assert (status, err) == (0, "")
     np.testing.assert_array_equal(np.array(json.loads(out)["y"], np.float32), X * 2)
 
 
 @pytest.mark.parametrize("kind", [name for name in TYPES if name != "bfloat16"])
-def test_every_type_passes_through_json_npy_and_npz(build: Build, folder: Path, kind: str) -> None:
+def test_every_type_passes_through_json_npy_and_npz(build: Executable, folder: Path, kind: str) -> None:
     exe, generator = build(typed(kind)), np.random.default_rng(0)
     array = np.frombuffer(generator.bytes(960), kind if kind != "bool" else "uint8")[:120].reshape(2, 3, 20)
     array = array % 2 == 1 if kind == "bool" else array
@@ -244,18 +242,18 @@ def test_every_type_passes_through_json_npy_and_npz(build: Build, folder: Path, 
             np.testing.assert_array_equal(loaded["y"], array)
 
 
-def test_bfloat16_travels_as_float32(build: Build) -> None:
+def test_bfloat16_travels_as_float32(build: Executable) -> None:
     exe = build(typed("bfloat16"))
     values = np.array([1.0, 1.00390625, 1.01171875, 3e38, np.inf, np.nan], np.float32)  # two midpoints, to even
     status, out, err = run(exe, "-o", "-", stdin=npy(values))
     assert (status, err) == (0, "")
-    expected = np.array([1.0, 1.0, 1.015625, 2.9907962e38, np.inf, np.nan], np.float32)
+    expected = np.array([1.0, 1.0, 1.015625, 3.0040553e38, np.inf, np.nan], np.float32)
     np.testing.assert_array_equal(np.load(io.BytesIO(out)), expected)
     assert run(exe, stdin="[1.00390625, 0.1]")[1] == b'{"y": [1.0, 0.1]}\n'
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1,) * 16])
-def test_odd_shapes(build: Build, shape: tuple[int, ...]) -> None:
+def test_odd_shapes(build: Executable, shape: tuple[int, ...]) -> None:
     array = np.ones(shape, np.float32)
     status, out, err = run(build(typed("float32")), "-o", "-", stdin=npy(array))
     assert (status, err) == (0, "")
@@ -264,13 +262,13 @@ def test_odd_shapes(build: Build, shape: tuple[int, ...]) -> None:
     assert (status, json.loads(out)["y"]) == (0, array.tolist())
 
 
-def test_empty_batch_takes_the_other_extents_from_the_model(build: Build) -> None:
+def test_empty_batch_takes_the_other_extents_from_the_model(build: Executable) -> None:
     status, out, _ = run(build(ONE), "-o", "-", stdin="[]")
     assert status == 0
     assert np.load(io.BytesIO(out)).shape == (0, 3)
 
 
-def test_inputs_are_bound_by_name_and_in_order(build: Build, folder: Path) -> None:
+def test_inputs_are_bound_by_name_and_in_order(build: Executable, folder: Path) -> None:
     exe, ids = build(TWO), np.array([5, -(2**63)])
     np.save(folder / "x.npy", X)
     np.save(folder / "ids.npy", ids)
@@ -280,9 +278,10 @@ def test_inputs_are_bound_by_name_and_in_order(build: Build, folder: Path) -> No
     np.savez(folder / "single.npz", X)
     for arguments in [
         ["x.npy", "ids.npy"], ["ids.npy", "--input", "x=x.json"], ["both.json"], ["both.npz"],
-        ["--input=x=both.npz", "ids.npy"], ["--input", "x=single.npz", "--input", "ids=ids.npy"], ["x.json", "--", "ids.npy"],
+        ["--input=x=both.npz", "ids.npy"], ["--input", "x=single.npz", "--input", "ids=ids.npy"],
+        ["x.json", "--", "ids.npy"],
     ]:  # fmt: skip
-        status, out, err = run(exe, *arguments, "-o", "out.npz", cwd=folder)
+        status, out, err = run(exe, "-o", "out.npz", *arguments, cwd=folder)
         assert (status, out, err) == (0, b"", ""), arguments
         with np.load(folder / "out.npz") as loaded:
             np.testing.assert_array_equal(loaded["y"], X * 2)
@@ -303,13 +302,11 @@ def test_inputs_are_bound_by_name_and_in_order(build: Build, folder: Path) -> No
         assert words in err
 
 
-def test_written_npz_is_an_ordinary_zip(build: Build) -> None:
+def test_written_npz_is_an_ordinary_zip(build: Executable) -> None:
     _, out, _ = run(build(TWO), "-o", "-", stdin=npz(x=X, ids=np.array([1, 2])))
     with zipfile.ZipFile(io.BytesIO(out)) as archive:
         assert archive.namelist() == ["y.npy", "ids2.npy"]
         assert archive.testzip() is None
-    status, out, err = run(build(typed("float32")), "-o", "x.npz", cwd=Path("/nonexistent/..").parent, stdin="[1]")
-    assert status in (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +335,7 @@ def test_written_npz_is_an_ordinary_zip(build: Build) -> None:
         ("[[1,2]]", "expected [N,3]"),
     ],
 )
-def test_faulty_json_is_refused_with_its_place(build: Build, text: str, words: str) -> None:
+def test_faulty_json_is_refused_with_its_place(build: Executable, text: str, words: str) -> None:
     status, out, err = run(build(ONE), stdin=text)
     assert (status, out) == (2, b"")
     assert err.startswith("fake: ")
@@ -355,7 +352,7 @@ def test_faulty_json_is_refused_with_its_place(build: Build, text: str, words: s
         ("bool", ["true", "false", "1", "0"], ["2", "10", "1.0", "tru", '"true"']),
     ],
 )
-def test_integers_and_booleans(build: Build, kind: str, good: list[str], bad: list[str]) -> None:
+def test_integers_and_booleans(build: Executable, kind: str, good: list[str], bad: list[str]) -> None:
     for text in good:
         status, out, _ = run(build(typed(kind)), stdin=text)
         assert status == 0
@@ -364,7 +361,7 @@ def test_integers_and_booleans(build: Build, kind: str, good: list[str], bad: li
         assert run(build(typed(kind)), stdin=f"[{text}]")[:2] == (2, b""), text
 
 
-def test_names_in_json_may_be_escaped(build: Build) -> None:
+def test_names_in_json_may_be_escaped(build: Executable) -> None:
     assert run(build(ONE), stdin='\ufeff{"\\u0078": [[1,2,3]]}')[:2] == (0, b'{"y": [[2.0, 4.0, 6.0]]}\n')
     assert "no input '????'" in run(build(ONE), stdin='{"\\ud83d\\ude00": 1}')[2]
 
@@ -382,23 +379,26 @@ def header(text: str, data: bytes = b"", version: int = 1) -> bytes:
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }", bytes(13)), "1 bytes too many"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1" + ",1" * 16 + "), }", bytes(4)), "damaged"),
         (header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", bytes(4)), "NumPy type"),
-        (header("{'descr': '<U3', 'fortran_order': False, 'shape': (1,), }", bytes(12)), "NumPy type <U3"),
-        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", bytes(8)), "holds float64, the model takes"),
+        (header("{'descr': '<U3', 'fortran_order': False, 'shape': (1,), }", bytes(12)), "NumPy type '<U3'"),
+        (
+            header("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", bytes(8)),
+            "holds float64, the model takes",
+        ),
         (header("{'descr': '<f4', 'shape': (1,), }", bytes(4)), "damaged"),
         (header("{}", version=9), "version 9"),
         (header("")[:-2] + b"\xff\xff", "cut off"),
     ],
 )
-def test_faulty_npy_is_refused(build: Build, data: bytes, words: str) -> None:
-    status, out, err = run(build.sanitized(ONE), stdin=data)
+def test_faulty_npy_is_refused(build: Executable, data: bytes, words: str) -> None:
+    status, out, err = run(build(ONE, sanitized=True), stdin=data)
     assert (status, out) == (2, b"")
     assert words in err
 
 
-# Fuzzing ----------------------------------------------------------------------------------------------------------------
+# Fuzzing --------------------------------------------------------------------------------------------------------------
 
 
-def survives(exe: str, data: bytes, path: Path) -> None:
+def survives(exe: Program, data: bytes, path: Path) -> None:
     path.write_bytes(data)
     status, _, err = run(exe, str(path), "-o", "/dev/null")
     assert status in (0, 2), (data, err)
@@ -411,8 +411,8 @@ def seeds() -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cut_and_mutated_files_never_crash(build: Build, folder: Path, seed: int) -> None:
-    exe, data, chance, path = build.sanitized(TWO), seeds()[seed], random.Random(seed), folder / f"fuzz{seed}"
+def test_cut_and_mutated_files_never_crash(build: Executable, folder: Path, seed: int) -> None:
+    exe, data, chance, path = build(TWO, sanitized=True), seeds()[seed], random.Random(seed), folder / f"fuzz{seed}"
     for length in chance.sample(range(len(data)), min(len(data), 60)):
         survives(exe, data[:length], path)
     for _ in range(150):
@@ -422,16 +422,21 @@ def test_cut_and_mutated_files_never_crash(build: Build, folder: Path, seed: int
         survives(exe, bytes(mutated), path)
 
 
-def test_inflate_agrees_with_zlib(build: Build) -> None:
+def test_inflate_agrees_with_zlib(build: Executable) -> None:
     generator, exe = np.random.default_rng(1), build(typed("uint8"))
-    for array in [generator.integers(0, 256, 70000), generator.integers(0, 3, 200000), np.zeros(300000), np.arange(1000) % 7]:
+    for array in [
+        generator.integers(0, 256, 70000),
+        generator.integers(0, 3, 200000),
+        np.zeros(300000),
+        np.arange(1000) % 7,
+    ]:
         array = array.astype(np.uint8)
         status, out, err = run(exe, "-o", "-", stdin=npz(True, x=array))
         assert (status, err) == (0, "")
         np.testing.assert_array_equal(np.load(io.BytesIO(out)), array)
 
 
-def test_a_wrong_checksum_is_refused(build: Build) -> None:
+def test_a_wrong_checksum_is_refused(build: Executable) -> None:
     data = bytearray(npz(x=np.ones((1, 3), np.float32)))
     data[data.index(np.float32(1).tobytes() * 3)] ^= 1
     status, _, err = run(build(ONE), stdin=bytes(data))
@@ -439,10 +444,10 @@ def test_a_wrong_checksum_is_refused(build: Build) -> None:
     assert "array 'x' is damaged" in err
 
 
-# Output, options, streams -----------------------------------------------------------------------------------------------
+# Output, options, streams ---------------------------------------------------------------------------------------------
 
 
-def test_output_appears_whole_or_not_at_all(build: Build, folder: Path, tmp_path: Path) -> None:
+def test_output_appears_whole_or_not_at_all(build: Executable, folder: Path, tmp_path: Path) -> None:
     exe = build(ONE)
     target = tmp_path / "y.npy"
     target.write_text("old")
@@ -459,26 +464,28 @@ def test_output_appears_whole_or_not_at_all(build: Build, folder: Path, tmp_path
     assert "cannot create (no such file or folder)" in err
 
 
-def test_full_device_and_gone_reader_are_errors(build: Build) -> None:
+def test_full_device_and_gone_reader_are_errors(build: Executable) -> None:
     exe = build(ONE)
     status, _, err = run(exe, "-o", "/dev/full", stdin="[[1,2,3]]")
     assert (status, err) == (2, "fake: /dev/full: cannot write (no space left on the device)\n")
     with open("/dev/full", "w") as full:
         for arguments in [[], ["--stream"], ["--info"], ["--help"]]:
-            done = subprocess.run([exe, *arguments], input=b"[[1,2,3]]", stdout=full, stderr=subprocess.PIPE, check=False)
+            done = subprocess.run(
+                [exe.path, *arguments], input=b"[[1,2,3]]", stdout=full, stderr=subprocess.PIPE, check=False
+            )
             assert done.returncode == 2
             assert b"no space left" in done.stderr
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([exe], input=b"[[1,2,3]]", stdout=write, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run([exe.path], input=b"[[1,2,3]]", stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert done.returncode == 2
     assert b"the reader has gone" in done.stderr
 
 
-def test_stream(build: Build) -> None:
-    lines = ['[[1,2,3]]', '', '{"x": [[0.1,0,0]]}', '[[1,2', '  \r', '[[1,2]]', '[[4,5,6],[7,8,9]]']
-    status, out, err = run(build.sanitized(ONE), "--stream", stdin="\n".join(lines))
+def test_stream(build: Executable) -> None:
+    lines = ["[[1,2,3]]", "", '{"x": [[0.1,0,0]]}', "[[1,2", "  \r", "[[1,2]]", "[[4,5,6],[7,8,9]]"]
+    status, out, err = run(build(ONE, sanitized=True), "--stream", stdin="\n".join(lines))
     answers = [json.loads(line) for line in out.splitlines()]
     assert status == 2
     assert "2 lines could not be answered" in err
@@ -490,8 +497,8 @@ def test_stream(build: Build) -> None:
     assert run(build(ONE), "--stream", stdin="[[1,2,3]]\n" * 5000)[:2] == (0, b'{"y": [[2.0, 4.0, 6.0]]}\n' * 5000)
 
 
-def test_stream_answers_at_once(build: Build) -> None:
-    with subprocess.Popen([build(ONE), "--stream"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+def test_stream_answers_at_once(build: Executable) -> None:
+    with subprocess.Popen([build(ONE).path, "--stream"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
         for _ in range(3):
@@ -519,14 +526,14 @@ def test_stream_answers_at_once(build: Build) -> None:
         (["--save-weights", "elsewhere"], 3, "cannot write weights"),
     ],
 )
-def test_wrong_options(build: Build, arguments: list[str], status: int, words: str) -> None:
-    code, out, err = run(build.sanitized(ONE), *arguments)
+def test_wrong_options(build: Executable, arguments: list[str], status: int, words: str) -> None:
+    code, out, err = run(build(ONE, sanitized=True), *arguments)
     assert (code, out) == (status, b"")
     assert words in err
 
 
-def test_what_the_options_give(build: Build) -> None:
-    exe = build.sanitized(ONE)
+def test_what_the_options_give(build: Executable) -> None:
+    exe = build(ONE, sanitized=True)
     assert run(exe, "--version") == (0, b"fake (castiron 0.1)\n", "")
     status, out, _ = run(exe, "-h")
     assert status == 0
@@ -539,15 +546,17 @@ def test_what_the_options_give(build: Build) -> None:
     assert (status, out) == (0, b'{"y": [[2.0, 4.0, 6.0]]}\n')
     assert err.startswith("5 runs: min ")
     assert [line.split() for line in err.splitlines()[2:]] == [
-        ["y", "Mul", "5", "0.005000", "33.3"], ["ids2", "Add", "5", "0.010000", "66.7"], ["all", "5", "0.015000", "100.0"],
-    ]  # fmt: skip
+        ["y", "Mul", "5", "0.005000", "33.3"],
+        ["ids2", "Add", "5", "0.010000", "66.7"],
+        ["all", "5", "0.015000", "100.0"],
+    ]
 
 
-def test_selftest(build: Build) -> None:
-    assert run(build.sanitized(ONE), "--selftest") == (0, b"y: 3 values, max|diff| 0.0, max ulp 0, OK\n", "")
-    near = run(build((*ONE, "-DFAKE_SELFTEST=4.0000005f")), "--selftest")
-    assert near == (0, b"y: 3 values, max|diff| 4.7683716e-07, max ulp 1, OK\n", "")
-    status, out, err = run(build((*ONE, "-DFAKE_SELFTEST=5.0f")), "--selftest")
-    assert (status, out) == (1, b"y: 3 values, max|diff| 1.0, max ulp 2097152, MISMATCH\n")
+def test_selftest(build: Executable) -> None:
+    assert run(build(ONE, sanitized=True), "--selftest") == (0, b"y: 3 values, max|diff| 0.0, max ulp 0, OK\n", "")
+    near = run(build({**ONE, "FAKE_OFFSET": "1"}), "--selftest")
+    assert near == (0, b"y: 3 values, max|diff| 2.3841858e-07, max ulp 1, OK\n", "")
+    status, out, err = run(build({**ONE, "FAKE_OFFSET": "4194304"}), "--selftest")
+    assert (status, out) == (1, b"y: 3 values, max|diff| 1.0, max ulp 4194304, MISMATCH\n")
     assert "self-test found outputs that differ" in err
     assert run(build(TWO), "--selftest")[0] == 2

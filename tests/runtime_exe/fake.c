@@ -1,17 +1,12 @@
 /* A stand-in for runtime/core, to test the command line by itself.
 
-   Model "fake": x float32 [N,3], ids int64 [N], flag bool [] and the like are inputs; FAKE_MODEL picks the tables.
-     one    x float32 [N,3]                    -> y = 2 * x
-     two    x float32 [N,3], ids int64 [N]     -> y = 2 * x, ids2 = ids + 1
-     type   x of type FAKE_TYPE, any shape     -> y = x */
+   The environment picks the model: FAKE_TYPE=0, the default, is y = 2 * x of float32 [N,3]; FAKE_TYPE=-1 also has
+   ids2 = ids + 1 of int64 [N]; else y = x of any shape and that ONNX type. FAKE_OFFSET is added to the first element of
+   y, for the self-test to find. */
 #include "../../castiron/runtime/api.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#ifndef FAKE_TYPE
-#define FAKE_TYPE CI_FLOAT
-#endif
 
 struct ci_weights {
     const ci_model *model;
@@ -28,14 +23,11 @@ static const int64_t matrix[] = {-1, 3}, vector[] = {-1};
 static const ci_size sizes[] = {{"N", 0, 0}};
 static const ci_port inputs_two[] = {{"x", CI_FLOAT, 2, matrix}, {"ids", CI_INT64, 1, vector}};
 static const ci_port outputs_two[] = {{"y", CI_FLOAT, 2, matrix}, {"ids2", CI_INT64, 1, vector}};
-static const ci_port input_type[] = {{"x", FAKE_TYPE, 0, NULL}}, output_type[] = {{"y", FAKE_TYPE, 0, NULL}};
+static ci_port input_type[] = {{"x", 0, 0, NULL}}, output_type[] = {{"y", 0, 0, NULL}};
 static const ci_step steps[] = {{"y", "Mul", NULL}, {"ids2", "Add", NULL}};
 static const ci_code code = {"x86-64-v3", NULL, steps, 0, 2};
 static const ci_code *const codes[] = {&code, NULL};
 
-#ifndef FAKE_SELFTEST
-#define FAKE_SELFTEST 4.0f
-#endif
 static const struct {
     uint32_t magic, count;
     uint32_t in[4];
@@ -48,21 +40,34 @@ static const struct {
     float y[3];
     uint32_t tolerance[2]; /* 0.25 */
 } selftest = {0x54534943, 2, {0, 0, 1, 2}, {1, 3}, 12, {0}, {1, 2, 3}, {1, 0, 1, 2}, {1, 0, 3, 0}, {12, 0}, {0},
-              {2, FAKE_SELFTEST, 6}, {0, 0x3fd00000}};
+              {2, 4, 6}, {0, 0x3fd00000}};
 
-__attribute__((unused)) static const ci_model one = {
-    .name = "fake", .hash = "00ff", .version = "0.1", .info = "\"source\": \"test\"", .inputs = inputs_two, .outputs = outputs_two,
-    .input_count = 1, .output_count = 1, .sizes = sizes, .size_count = 1, .packed_bytes = 64, .weights_file = "fake.weights",
+static const ci_model one = {
+    .name = "fake", .hash = "00ff", .version = "0.1", .info = "\"source\": \"test\"", .inputs = inputs_two,
+    .outputs = outputs_two, .input_count = 1, .output_count = 1, .sizes = sizes, .size_count = 1, .packed_bytes = 64,
+    .weights_file = "fake.weights",
     .selftest = (const char *)&selftest, .selftest_bytes = sizeof selftest, .codes = codes};
-__attribute__((unused)) static const ci_model two = {.name = "fake", .hash = "00ff", .version = "0.1", .info = "", .inputs = inputs_two,
-                             .outputs = outputs_two, .input_count = 2, .output_count = 2, .sizes = sizes, .size_count = 1,
+static const ci_model two = {.name = "fake", .hash = "00ff", .version = "0.1", .info = "", .inputs = inputs_two,
+                             .outputs = outputs_two, .input_count = 2, .output_count = 2, .sizes = sizes,
+                             .size_count = 1,
                              .codes = codes};
-__attribute__((unused)) static const ci_model type = {.name = "fake", .hash = "00ff", .version = "0.1", .info = "", .inputs = input_type,
+static const ci_model type = {.name = "fake", .hash = "00ff", .version = "0.1", .info = "", .inputs = input_type,
                               .outputs = output_type, .input_count = 1, .output_count = 1, .codes = codes};
-#ifndef FAKE_MODEL
-#define FAKE_MODEL one
-#endif
-const ci_model *const ci_main_model = &FAKE_MODEL;
+static ci_model chosen;
+const ci_model *const ci_main_model = &chosen;
+
+static int environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? atoi(value) : 0;
+}
+
+__attribute__((constructor)) static void choose(void)
+{
+    int kind = environment("FAKE_TYPE");
+    input_type[0].type = output_type[0].type = kind;
+    chosen = kind == 0 ? one : kind < 0 ? two : type;
+}
 
 static int fail(ci_error *error, int status, const char *text)
 {
@@ -118,9 +123,10 @@ static size_t bytes_of(const ci_array *array)
 int ci_session_run(ci_session *session, const ci_array *inputs, ci_array *outputs, ci_error *error)
 {
     const ci_model *model = session->model;
-    if (model != &type) {
-        if (inputs[0].rank != 2 || inputs[0].dims[1] != 3) return fail(error, CI_BAD_INPUT, "input 'x': expected [N,3]");
-        if (model == &two && (inputs[1].rank != 1 || inputs[1].dims[0] != inputs[0].dims[0]))
+    if (model->size_count) {
+        if (inputs[0].rank != 2 || inputs[0].dims[1] != 3)
+            return fail(error, CI_BAD_INPUT, "input 'x': expected [N,3]");
+        if (model->input_count == 2 && (inputs[1].rank != 1 || inputs[1].dims[0] != inputs[0].dims[0]))
             return fail(error, CI_BAD_INPUT, "input 'ids': expected [N]");
     }
     for (int32_t i = 0; i < model->output_count; i++) {
@@ -132,11 +138,12 @@ int ci_session_run(ci_session *session, const ci_array *inputs, ci_array *output
         outputs[i] = inputs[i];
         outputs[i].data = session->results[i];
     }
-    if (model != &type) {
+    if (model->size_count) {
         float *y = session->results[0];
         for (size_t i = bytes_of(&inputs[0]) / 4; i-- > 0;) y[i] *= 2;
+        if (inputs[0].dims[0]) y[0] += (float)environment("FAKE_OFFSET") * 0x1p-22f;
         int64_t *ids = session->results[1];
-        for (size_t i = model == &two ? bytes_of(&inputs[1]) / 8 : 0; i-- > 0;) ids[i] = (int64_t)((uint64_t)ids[i] + 1);
+        for (size_t i = ids ? bytes_of(&inputs[1]) / 8 : 0; i-- > 0;) ids[i] = (int64_t)((uint64_t)ids[i] + 1);
     }
     session->runs += session->profile;
     return CI_OK;

@@ -40,7 +40,7 @@ int64_t ci_array_count(const ci_array *array)
     return count;
 }
 
-/* Inputs --------------------------------------------------------------------------------------------------------------- */
+/* Inputs ----------------------------------------------------------------------------------------------------------- */
 
 int ci_inputs_new(ci_inputs *inputs, const ci_model *model, ci_error *error)
 {
@@ -85,7 +85,8 @@ static void list_names(const ci_model *model, char *list, size_t room)
     list[at] = 0;
 }
 
-int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, const char *where, int *index, ci_error *error)
+int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, const char *where, int *index,
+                   ci_error *error)
 {
     const ci_model *model = inputs->model;
     char names[256];
@@ -96,7 +97,8 @@ int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, con
         return ci_refuse(error, CI_BAD_INPUT, "%s: input '%s' is given twice", where, input);
     }
     list_names(model, names, sizeof names);
-    return ci_refuse(error, CI_BAD_INPUT, "%s: the model has no input '%q'; its inputs: %s", where, length, name, names);
+    return ci_refuse(error, CI_BAD_INPUT, "%s: the model has no input '%q'; its inputs: %s", where, length, name,
+                     names);
 }
 
 static int next_input(const ci_inputs *inputs)
@@ -119,11 +121,11 @@ int ci_inputs_complete(const ci_inputs *inputs, ci_error *error)
     int index = next_input(inputs);
     if (index < 0) return CI_OK;
     const char *name = inputs->model->inputs[index].name;
-    return ci_refuse(error, CI_BAD_INPUT, "input '%s' is missing: give it with --input %s=FILE or by name in JSON or .npz", name,
-                     name);
+    return ci_refuse(error, CI_BAD_INPUT,
+                     "input '%s' is missing: give it with --input %s=FILE or by name in JSON or .npz", name, name);
 }
 
-/* Files ---------------------------------------------------------------------------------------------------------------- */
+/* Files ------------------------------------------------------------------------------------------------------------ */
 
 static bool begins(const ci_bytes *bytes, const char *signature, size_t length)
 {

@@ -17,7 +17,7 @@
 #define O_BINARY 0
 #endif
 
-/* Messages ------------------------------------------------------------------------------------------------------------- */
+/* Messages --------------------------------------------------------------------------------------------------------- */
 
 static size_t append(ci_error *error, size_t at, const char *text, size_t length)
 {
@@ -87,7 +87,7 @@ bool ci_ends(const char *text, const char *ending)
     return length >= wanted && !strcmp(text + length - wanted, ending);
 }
 
-/* Writing -------------------------------------------------------------------------------------------------------------- */
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 void ci_out_open(ci_out *out, int fd)
 {
@@ -147,7 +147,7 @@ int ci_out_status(ci_out *out, const char *path, ci_error *error)
     return ci_refuse(error, CI_BAD_INPUT, "%s: cannot write (%s)", path, ci_reason(out->code));
 }
 
-/* Files ---------------------------------------------------------------------------------------------------------------- */
+/* Files ------------------------------------------------------------------------------------------------------------ */
 
 static char *beside(const char *path)
 {
@@ -190,7 +190,7 @@ int ci_file_close(ci_file *file, int status, ci_error *error)
     return status;
 }
 
-/* Reading -------------------------------------------------------------------------------------------------------------- */
+/* Reading ---------------------------------------------------------------------------------------------------------- */
 
 bool ci_reserve(ci_bytes *bytes, size_t more)
 {

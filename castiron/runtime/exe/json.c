@@ -22,8 +22,8 @@ static int refuse(const reader *r, const char *at, const char *what)
     }
     if (!r->port)
         return ci_refuse(r->error, CI_BAD_INPUT, "%s: line %d, column %d: %s", r->where, line, column, what);
-    return ci_refuse(r->error, CI_BAD_INPUT, "input '%s': %s: line %d, column %d: %s", r->port->name, r->where, line, column,
-                     what);
+    return ci_refuse(r->error, CI_BAD_INPUT, "input '%s': %s: line %d, column %d: %s", r->port->name, r->where, line,
+                     column, what);
 }
 
 static void skip_space(reader *r)
@@ -39,7 +39,7 @@ static bool accept(reader *r, char wanted)
     return true;
 }
 
-/* Elements ------------------------------------------------------------------------------------------------------------- */
+/* Elements --------------------------------------------------------------------------------------------------------- */
 
 static bool is_digit(const reader *r)
 {
@@ -138,7 +138,7 @@ static int read_element(reader *r, uint64_t *bits)
     return ci_is_float(r->port->type) ? read_float(r, bits) : read_integer(r, bits);
 }
 
-/* Nested lists --------------------------------------------------------------------------------------------------------- */
+/* Nested lists ----------------------------------------------------------------------------------------------------- */
 
 typedef struct list {
     ci_bytes bytes;
@@ -173,7 +173,8 @@ static int read_list(reader *r, list *l, int depth)
         if (status) return status;
         count++;
     }
-    if (l->dims[depth] >= 0 && l->dims[depth] != count) return refuse(r, start, "this list differs in length from its siblings");
+    if (l->dims[depth] >= 0 && l->dims[depth] != count)
+        return refuse(r, start, "this list differs in length from its siblings");
     l->dims[depth] = count;
     return CI_OK;
 }
@@ -220,7 +221,7 @@ static int read_array(reader *r, ci_inputs *inputs, int index)
     return CI_OK;
 }
 
-/* Strings and objects -------------------------------------------------------------------------------------------------- */
+/* Strings and objects ---------------------------------------------------------------------------------------------- */
 
 static bool hex4(reader *r, uint32_t *value)
 {
@@ -323,7 +324,7 @@ int ci_json_read(const char *text, size_t size, const char *where, int64_t line,
     return !status && r.at < r.end ? refuse(&r, r.at, "more text after the value") : status;
 }
 
-/* Writing -------------------------------------------------------------------------------------------------------------- */
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of the UTF-8 character at `text`, 0 where it is none. */
 static int utf8_length(const unsigned char *text)
@@ -389,8 +390,8 @@ int ci_json_write(ci_out *out, const ci_model *model, const ci_array *outputs, c
     for (int32_t i = 0; i < model->output_count; i++) {
         const ci_type_info *info = ci_type_info_of(outputs[i].type);
         if (!info->size)
-            return ci_refuse(error, CI_BAD_INPUT, "output '%s': %s is a type that cannot be printed", model->outputs[i].name,
-                             info->name);
+            return ci_refuse(error, CI_BAD_INPUT, "output '%s': %s is a type that cannot be printed",
+                             model->outputs[i].name, info->name);
     }
     for (int32_t i = 0; i < model->output_count; i++) {
         ci_out_text(out, i ? ", " : "{");

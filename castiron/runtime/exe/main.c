@@ -17,7 +17,7 @@
 
 extern const ci_model *const ci_main_model;
 
-/* Reading inputs ------------------------------------------------------------------------------------------------------- */
+/* Reading inputs --------------------------------------------------------------------------------------------------- */
 
 /* Named files first: the others then take the inputs that are left. */
 static int read_given(ci_inputs *inputs, const ci_options *options, ci_error *error)
@@ -47,7 +47,7 @@ static int read_inputs(ci_inputs *inputs, const ci_options *options, ci_error *e
     return status ? status : ci_inputs_complete(inputs, error);
 }
 
-/* Writing outputs ------------------------------------------------------------------------------------------------------ */
+/* Writing outputs -------------------------------------------------------------------------------------------------- */
 
 static int write_npy(ci_out *out, const ci_model *model, const ci_array *outputs, ci_error *error)
 {
@@ -72,7 +72,7 @@ static int write_outputs(const char *path, const ci_model *model, const ci_array
     return ci_file_close(&file, status, error);
 }
 
-/* What the options ask for --------------------------------------------------------------------------------------------- */
+/* What the options ask for ----------------------------------------------------------------------------------------- */
 
 static int run(ci_session *session, const ci_options *options, ci_inputs *inputs, ci_array *outputs, ci_error *error)
 {
@@ -113,7 +113,8 @@ static int with_session(const ci_options *options, ci_out *out, ci_error *error)
         status = ci_weights_save(weights, options->save_weights, error);
     } else {
         if (!status) status = ci_session_new(weights, (int)options->threads, &session, error);
-        if (options->info && !options->weights) status = CI_OK; /* without its weights file, a model still says what it is */
+        /* without its weights file, a model still says what it is */
+        if (options->info && !options->weights) status = CI_OK;
         if (!status && options->info) ci_info(ci_main_model, session, out);
         else if (!status && options->selftest) status = ci_selftest(ci_main_model, session, out, error);
         else if (!status) status = run_or_stream(session, options, out, error);

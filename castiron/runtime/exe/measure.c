@@ -91,7 +91,8 @@ static void row(ci_out *out, const char *const *cells, const int *widths)
     ci_out_text(out, "\n");
 }
 
-static void timed_row(ci_out *out, const char *name, const char *op, int64_t runs, int64_t ns, int64_t all, const int *widths)
+static void timed_row(ci_out *out, const char *name, const char *op, int64_t runs, int64_t ns, int64_t all,
+                      const int *widths)
 {
     char calls[CI_NUMBER_ROOM], total[CI_NUMBER_ROOM], share[CI_NUMBER_ROOM];
     calls[ci_print_int(calls, runs)] = 0;

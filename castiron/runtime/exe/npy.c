@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Header --------------------------------------------------------------------------------------------------------------- */
+/* Header ----------------------------------------------------------------------------------------------------------- */
 
 /* What is left of the header's dictionary, a Python literal. */
 typedef struct text {
@@ -97,7 +97,7 @@ static bool read_dictionary(text *t, header *h, ci_array *array)
     return h->has_type && h->has_order && h->has_shape;
 }
 
-/* Type ----------------------------------------------------------------------------------------------------------------- */
+/* Type ------------------------------------------------------------------------------------------------------------- */
 
 /* The type of a descr like "<f4", or NULL. */
 static const ci_type_info *type_of(const header *h, bool *big_endian)
@@ -113,14 +113,14 @@ static const ci_type_info *type_of(const header *h, bool *big_endian)
     return NULL;
 }
 
-static int check_type(const header *h, const ci_port *port, const char *where, const ci_type_info **info, bool *big_endian,
-                      ci_error *error)
+static int check_type(const header *h, const ci_port *port, const char *where, const ci_type_info **info,
+                      bool *big_endian, ci_error *error)
 {
     const ci_type_info *wanted = ci_type_info_of(port->type);
     const char *name = port->type == CI_BFLOAT16 ? "float32" : wanted->name;
     *info = type_of(h, big_endian);
     if (!*info)
-        return ci_refuse(error, CI_BAD_INPUT, "input '%s': %s holds elements of NumPy type %q, the model takes %s",
+        return ci_refuse(error, CI_BAD_INPUT, "input '%s': %s holds elements of NumPy type '%q', the model takes %s",
                          port->name, where, h->type_length, h->type, wanted->name);
     if (strcmp((*info)->name, name))
         return ci_refuse(error, CI_BAD_INPUT,
@@ -129,7 +129,7 @@ static int check_type(const header *h, const ci_port *port, const char *where, c
     return CI_OK;
 }
 
-/* Data ----------------------------------------------------------------------------------------------------------------- */
+/* Data ------------------------------------------------------------------------------------------------------------- */
 
 static void swap_bytes(char *data, int64_t count, int size)
 {
@@ -198,14 +198,16 @@ static int64_t data_bytes(const ci_array *array, int64_t size)
     return empty ? 0 : size;
 }
 
-static int read_header(const ci_bytes *bytes, const char *where, header *h, ci_array *array, size_t *start, ci_error *error)
+static int read_header(const ci_bytes *bytes, const char *where, header *h, ci_array *array, size_t *start,
+                       ci_error *error)
 {
     const uint8_t *data = (const uint8_t *)bytes->data;
     size_t prefix = bytes->size > 6 && data[6] == 1 ? 10 : 12;
     if (bytes->size < prefix || memcmp(data, "\x93NUMPY", 6))
         return ci_refuse(error, CI_BAD_INPUT, "%s: not a .npy file, or cut off", where);
     if (data[6] < 1 || data[6] > 3)
-        return ci_refuse(error, CI_BAD_INPUT, "%s: .npy version %d is not known (1, 2 and 3 are)", where, (int64_t)data[6]);
+        return ci_refuse(error, CI_BAD_INPUT, "%s: .npy version %d is not known (1, 2 and 3 are)", where,
+                         (int64_t)data[6]);
     size_t length = data[8] | (size_t)data[9] << 8;
     if (prefix == 12) length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
     if (length > bytes->size - prefix)
@@ -213,7 +215,8 @@ static int read_header(const ci_bytes *bytes, const char *where, header *h, ci_a
     text t = {bytes->data + prefix, bytes->data + prefix + length};
     *start = prefix + length;
     if (read_dictionary(&t, h, array)) return CI_OK;
-    return ci_refuse(error, CI_BAD_INPUT, "%s: the .npy header is damaged near %q", where, (size_t)(t.end - t.at), t.at);
+    return ci_refuse(error, CI_BAD_INPUT, "%s: the .npy header is damaged near '%q'", where, (size_t)(t.end - t.at),
+                     t.at);
 }
 
 int ci_npy_read(ci_bytes *bytes, const ci_port *port, const char *where, ci_array *array, ci_error *error)
@@ -227,7 +230,8 @@ int ci_npy_read(ci_bytes *bytes, const ci_port *port, const char *where, ci_arra
     if (status) return status;
     int64_t wanted = data_bytes(array, info->size), held = (int64_t)(bytes->size - start);
     if (wanted < 0 || wanted > held)
-        return ci_refuse(error, CI_BAD_INPUT, "%s: cut off, %d bytes of elements are fewer than its shape needs", where, held);
+        return ci_refuse(error, CI_BAD_INPUT, "%s: cut off, %d bytes of elements are fewer than its shape needs", where,
+                         held);
     if (wanted < held)
         return ci_refuse(error, CI_BAD_INPUT, "%s: %d bytes too many after the array", where, held - wanted);
     int64_t count = wanted / info->size;
@@ -241,7 +245,7 @@ int ci_npy_read(ci_bytes *bytes, const ci_port *port, const char *where, ci_arra
     return status;
 }
 
-/* Writing -------------------------------------------------------------------------------------------------------------- */
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 static size_t join(char *to, size_t at, const char *from)
 {
@@ -283,7 +287,8 @@ static void pass(ci_out *out, uint32_t *crc, const void *data, size_t size)
 int ci_npy_data(ci_out *out, const ci_array *array, uint32_t *crc, ci_error *error)
 {
     const ci_type_info *info = ci_type_info_of(array->type);
-    if (!info->size) return ci_refuse(error, CI_BAD_INPUT, "outputs of type %s cannot be written to a file", info->name);
+    if (!info->size)
+        return ci_refuse(error, CI_BAD_INPUT, "outputs of type %s cannot be written to a file", info->name);
     if (array->type != CI_BFLOAT16) {
         pass(out, crc, array->data, (size_t)ci_npy_bytes(array));
         return CI_OK;

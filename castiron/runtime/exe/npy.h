@@ -4,8 +4,8 @@
 
 #include "arrays.h"
 
-/* Turns `bytes`, a whole .npy, into an array for `port`. The data stays in (or replaces) the bytes' memory: row-major, of
-   the byte order of the machine, aligned. `where` is the file, for messages. */
+/* Turns `bytes`, a whole .npy, into an array for `port`. The data stays in (or replaces) the bytes' memory: row-major,
+   of the byte order of the machine, aligned. `where` is the file, for messages. */
 int ci_npy_read(ci_bytes *bytes, const ci_port *port, const char *where, ci_array *array, ci_error *error);
 
 enum { CI_NPY_HEADER = 640 };

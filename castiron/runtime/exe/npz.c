@@ -21,7 +21,7 @@ static bool is(const char *at, const char *signature)
     return !memcmp(at, signature, 4);
 }
 
-/* Reading -------------------------------------------------------------------------------------------------------------- */
+/* Reading ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct entry {
     const char *name; /* without .npy */
@@ -121,7 +121,8 @@ static int unpack(const ci_bytes *file, const entry *e, const char *where, ci_by
     return refuse(e, where, "is damaged (checksum)", error);
 }
 
-static int read_entry(const ci_bytes *file, const entry *e, const char *where, ci_inputs *inputs, int index, ci_error *error)
+static int read_entry(const ci_bytes *file, const entry *e, const char *where, ci_inputs *inputs, int index,
+                      ci_error *error)
 {
     ci_bytes bytes = {0};
     int status = unpack(file, e, where, &bytes, error);
@@ -156,7 +157,7 @@ int ci_npz_read(const ci_bytes *file, const char *where, ci_inputs *inputs, int 
     return ci_refuse(error, CI_BAD_INPUT, "%s: holds no array '%s'", where, inputs->model->inputs[index].name);
 }
 
-/* Writing -------------------------------------------------------------------------------------------------------------- */
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 static char *set(char *at, uint64_t value, int bytes)
 {
@@ -179,7 +180,8 @@ static void put_name(ci_out *out, const char *name)
     ci_out_text(out, ".npy");
 }
 
-static int put_local(ci_out *out, const char *name, const ci_array *array, uint32_t *crc, uint64_t *offset, ci_error *error)
+static int put_local(ci_out *out, const char *name, const ci_array *array, uint32_t *crc, uint64_t *offset,
+                     ci_error *error)
 {
     char header[CI_NPY_HEADER], record[LOCAL + 20], *at;
     size_t length = ci_npy_header(header, array), size = length + (size_t)ci_npy_bytes(array);

@@ -4,7 +4,8 @@
 
 #include "arrays.h"
 
-/* Reads every array into the input of its name; index >= 0: the only array, or the one of the input's name, into that. */
+/* Reads every array into the input of its name; index >= 0: the only array, or the one of the input's name, into
+   that. */
 int ci_npz_read(const ci_bytes *file, const char *where, ci_inputs *inputs, int index, ci_error *error);
 /* Writes the model's outputs, stored. */
 int ci_npz_write(ci_out *out, const ci_model *model, const ci_array *outputs, ci_error *error);

@@ -26,7 +26,7 @@ static uint64_t infinity_of(format f)
     return ((1ull << f.exponent_bits) - 1) << (f.precision - 1);
 }
 
-/* Printing ------------------------------------------------------------------------------------------------------------- */
+/* Printing --------------------------------------------------------------------------------------------------------- */
 
 int ci_print_uint(char *text, uint64_t value)
 {
@@ -65,12 +65,13 @@ static int least_point(const binary *b)
     return (int)(((int64_t)(b->exponent + width - 1) * 1292913986) >> 32);
 }
 
-/* Both generators follow Burger and Dybvig: value = r / s, half gaps below and above `low` / s and `high` / s; digits are
-   taken off until what is left is within a half gap. This one needs -110 <= exponent <= 60 to stay in 128 bits. */
+/* Both generators follow Burger and Dybvig: value = r / s, half gaps below and above `low` / s and `high` / s; digits
+   are taken off until what is left is within a half gap. This one needs -110 <= exponent <= 60 to stay in 128 bits. */
 static void shortest_small(const binary *b, digits *out)
 {
     int narrow = b->narrow, up = b->exponent > 0 ? b->exponent : 0, down = b->exponent < 0 ? -b->exponent : 0;
-    uint128 low = (uint128)1 << up, r = (uint128)b->mantissa << (1 + narrow + up), s = (uint128)1 << (1 + narrow + down);
+    uint128 r = (uint128)b->mantissa << (1 + narrow + up), s = (uint128)1 << (1 + narrow + down);
+    uint128 low = (uint128)1 << up;
     out->point = least_point(b);
     for (int i = 0; i < out->point; i++) s *= 10;
     for (int i = 0; i > out->point; i--) r *= 10, low *= 10;
@@ -173,7 +174,7 @@ int ci_print_float(char *text, uint64_t bits, int32_t type)
     return spell(text, &d) + negative;
 }
 
-/* Reading -------------------------------------------------------------------------------------------------------------- */
+/* Reading ---------------------------------------------------------------------------------------------------------- */
 
 bool ci_parse_uint(const char *text, const char *end, uint64_t limit, uint64_t *value)
 {

@@ -6,14 +6,14 @@
 
 #define CI_NUMBER_ROOM 32 /* characters the longest number takes */
 
-/* The shortest decimal that reads back to `bits` of the float type, spelled as Python's repr spells it; NaN, Infinity and
-   -Infinity as Python's json does. Gives the length; the text is not terminated. */
+/* The shortest decimal that reads back to `bits` of the float type, spelled as Python's repr spells it; NaN, Infinity
+   and -Infinity as Python's json does. Gives the length; the text is not terminated. */
 int ci_print_float(char *text, uint64_t bits, int32_t type);
 int ci_print_uint(char *text, uint64_t value);
 int ci_print_int(char *text, int64_t value);
 
-/* Reads a JSON number, which the caller has checked to be one, rounded once to the nearest of the float type, ties to even.
-   Gives false where it rounds to infinity. */
+/* Reads a JSON number, which the caller has checked to be one, rounded once to the nearest of the float type, ties to
+   even. Gives false where it rounds to infinity. */
 bool ci_parse_float(const char *text, const char *end, int32_t type, uint64_t *bits);
 /* Reads decimal digits. Gives false for anything else and for more than `limit`. */
 bool ci_parse_uint(const char *text, const char *end, uint64_t limit, uint64_t *value);

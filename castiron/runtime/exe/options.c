@@ -102,7 +102,8 @@ static int set(ci_options *options, const option *o, const char *value, ci_error
 static int check(const ci_options *o, ci_error *error)
 {
     bool device = o->output && (!strcmp(o->output, "-") || !strncmp(o->output, "/dev/", 5));
-    if (o->output && !device && !ci_ends(o->output, ".npz") && !ci_ends(o->output, ".npy") && !ci_ends(o->output, ".json"))
+    bool known = o->output && (ci_ends(o->output, ".npz") || ci_ends(o->output, ".npy") || ci_ends(o->output, ".json"));
+    if (o->output && !device && !known)
         return ci_refuse(error, CI_BAD_INPUT, "-o %s: the name must end in .npz, .npy or .json", o->output);
     if (o->stream && (o->given_count || o->output || o->repeat || o->profile))
         return ci_refuse(error, CI_BAD_INPUT, "--stream reads standard input and writes standard output: "

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reading the record --------------------------------------------------------------------------------------------------- */
+/* Reading the record ----------------------------------------------------------------------------------------------- */
 
 typedef struct record {
     const char *data;
@@ -55,7 +55,7 @@ static entry read_entry(record *r)
     return e;
 }
 
-/* Comparing ------------------------------------------------------------------------------------------------------------ */
+/* Comparing -------------------------------------------------------------------------------------------------------- */
 
 typedef struct difference {
     double absolute;
@@ -157,7 +157,7 @@ static bool report(ci_out *out, const char *name, const ci_array *got, const ci_
     return d.absolute <= tolerance;
 }
 
-/* The test ------------------------------------------------------------------------------------------------------------- */
+/* The test --------------------------------------------------------------------------------------------------------- */
 
 static int read_inputs(record *r, uint32_t count, const ci_model *model, ci_array *inputs, ci_error *error)
 {
@@ -181,7 +181,8 @@ static int check_outputs(record r, record tolerances, uint32_t count, const ci_m
         read_bytes(&tolerances, &tolerance, sizeof tolerance);
         same &= report(out, model->outputs[e.port].name, &outputs[e.port], &e.array, tolerance);
     }
-    return same ? CI_OK : ci_refuse(error, CI_MISMATCH, "the self-test found outputs that differ from the recorded ones");
+    if (same) return CI_OK;
+    return ci_refuse(error, CI_MISMATCH, "the self-test found outputs that differ from the recorded ones");
 }
 
 int ci_selftest(const ci_model *model, ci_session *session, ci_out *out, ci_error *error)

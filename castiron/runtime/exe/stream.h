@@ -4,7 +4,8 @@
 
 #include "arrays.h"
 
-/* Answers every line of standard input. A line that cannot be answered gives {"error": "..."}, and in the end CI_BAD_INPUT. */
+/* Answers every line of standard input. A line that cannot be answered gives {"error": "..."}, and in the end
+   CI_BAD_INPUT. */
 int ci_stream(ci_session *session, ci_inputs *inputs, ci_array *outputs, ci_out *out, ci_error *error);
 
 #endif
