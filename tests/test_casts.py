@@ -85,7 +85,7 @@ def truncated(a: int, b: int) -> int:
 
 def power(x: int, n: int, bits: int) -> int:
     if n >= 0:
-        return pow(x, n, 2**bits)
+        return pow(x, n, 1 << bits)
     return {1: 1, -1: -1 if n % 2 else 1}.get(x, 0)
 
 
@@ -104,7 +104,8 @@ UNARY: dict[str, Callable[[int], int]] = {"neg": lambda a: -a, "abs": abs, "sign
 
 
 def wrapped(value: int, type: DataType) -> int:
-    return (value - int(type.min)) % 2**type.bitwidth + int(type.min)
+    least = int(type.min)
+    return (value - least) % (1 << int(type.bitwidth)) + least
 
 
 def operands(type: DataType) -> list[int]:

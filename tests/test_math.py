@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not levels(), reason="loads the driver into this
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, 1) / (1 + e)
+    return np.asarray(np.where(x < 0, e, 1) / (1 + e))
 
 
 UNARY: dict[str, Function] = {
@@ -94,8 +94,8 @@ def test_float_is_within_two_ulp_everywhere(name: str, drivers: dict[str, Driver
 def doubles() -> np.ndarray:
     random = np.random.default_rng(1)
     bits = random.integers(0, 2**64, 20000, dtype=np.uint64).view(np.float64)
-    parts = [bits, random.normal(0, 3, 20000), random.uniform(-1, 1, 20000), random.uniform(-750, 750, 5000), SPECIAL]
-    return np.concatenate(parts)
+    parts = [bits, random.normal(0, 3, 20000), random.uniform(-1, 1, 20000), random.uniform(-750, 750, 5000)]
+    return np.concatenate([*parts, np.array(SPECIAL)])
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -166,8 +166,9 @@ def test_fma_of_doubles_of_usual_size_is_the_same_everywhere(drivers: dict[str, 
 
 def test_loops_over_float_functions_vectorize(tmp_path: Path) -> None:
     listing = tmp_path / "driver.s"
-    compile_c("math_driver.c", listing, "x86_64-linux-gnu", "-mcpu=x86_64_v3", "-S", "-Wno-unused-command-line-argument")
-    bodies = dict(re.findall(r"^run_(\w+):\n(.*?)^\.Lfunc_end", listing.read_text(), re.MULTILINE | re.DOTALL))
+    flags = ("-mcpu=x86_64_v3", "-S", "-Wno-unused-command-line-argument")
+    compile_c("math_driver.c", listing, "x86_64-linux-gnu", *flags)
+    bodies = dict(re.findall(r"^run_(\w+):(.*?)^\.Lfunc_end", listing.read_text(), re.MULTILINE | re.DOTALL))
     names = [n for n in bodies if re.fullmatch(r"(?!f?mod)\w+_f32|round_b?f16", n)]
     assert len(names) > 25
     assert not [n for n in names if "%ymm" not in bodies[n]]
