@@ -1,4 +1,4 @@
-"""Random programs: printed, compiled, run; equal to what they mean. Values are small whole numbers, so sums are exact."""
+"""Random programs: printed, compiled, run; equal to what they mean. Values are small whole numbers: sums are exact."""
 
 from __future__ import annotations
 
@@ -142,6 +142,6 @@ def test_random_programs(cases: list[tuple[Planned, dict[str, np.ndarray]]]) -> 
     for i, (planned, arrays) in enumerate(cases):
         expected = interpret(planned.program, arrays)
         for name, found in harness.run(library, f"m{i}", planned, arrays).items():
-            np.testing.assert_allclose(found, expected[name], rtol=2e-6, atol=1e-6, err_msg=f"{name}: {planned.program.steps}")
-
-
+            np.testing.assert_allclose(
+                found, expected[name], rtol=2e-6, atol=1e-6, err_msg=f"{name}: {planned.program.steps}"
+            )

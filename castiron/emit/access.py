@@ -6,8 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from castiron.errors import InternalError
 from castiron.program.expr import (
-    Axis, Const, Expr, Load, Reduce, Var, constant, free_variables, linear, nodes, polynomial, rewrite, substitute, text,
-)  # fmt: skip
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Var,
+    constant,
+    free_variables,
+    linear,
+    nodes,
+    polynomial,
+    rewrite,
+    substitute,
+    text,
+)
 from castiron.program.types import Buffer, Shape
 
 ZERO, ONE = constant(0), constant(1)

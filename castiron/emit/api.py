@@ -58,7 +58,9 @@ def _ports(title: str, ports: Sequence[Port], sizes: Sequence[Size]) -> list[str
         dims = [str(_dim(d, port, sizes)) for d in port.buffer.shape]
         if dims:
             lines.append(f"static const int64_t {title}_{number}[] = {{{', '.join(dims)}}};")
-        rows.append(f"{{{quoted(port.name)}, {int(port.buffer.type)}, {len(dims)}, {f'{title}_{number}' if dims else 'NULL'}}},")
+        rows.append(
+            f"{{{quoted(port.name)}, {int(port.buffer.type)}, {len(dims)}, {f'{title}_{number}' if dims else 'NULL'}}},"
+        )
     return [*lines, f"static const ci_port {title}[] = {{", *rows, "};", ""] if rows else []
 
 

@@ -68,7 +68,7 @@ def call(function: str, *arguments: C) -> C:
 
 
 def infix(left: C, operator: str, right: C) -> C:
-    """`left operator right`; compilers warn about bare comparisons and mixed bit operators, so those get parentheses."""
+    """`left operator right`; bare comparisons and mixed bit operators get the parentheses that compilers ask for."""
     level = _PRECEDENCE[operator]
     if level >= BITAND:
         same = left.level == level

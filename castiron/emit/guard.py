@@ -1,7 +1,7 @@
 """Loads under a condition that an inner loop does not change, made safe: the loop then loads always and selects after.
 
-`c ? x[o + i] : 0` loads from `x[(c ? o : 0) + i]`: the offset is chosen outside the loop, and the loop is whole vectors on
-every instruction set, also those that cannot mask loads.
+`c ? x[o + i] : 0` loads from `x[(c ? o : 0) + i]`: the offset is chosen outside the loop, and the loop is whole vectors
+on every instruction set, also those that cannot mask loads.
 """
 
 from __future__ import annotations
@@ -76,5 +76,3 @@ def _fits(load: Load, axis: Axis, buffers: Mapping[str, Buffer]) -> bool:
     if step is None or not isinstance(size, Const) or not isinstance(axis.extent, Const):
         return False
     return int(size.value) > 0 and (step is ZERO or (is_const(step, 1) and int(size.value) >= int(axis.extent.value)))
-
-

@@ -66,7 +66,8 @@ def _example(name: str, model: ModelInfo) -> list[str]:
         f"    {name}_weights *weights;",
         f"    {name}_session *session;",
         f"    {name}_array inputs[{max(1, len(model.inputs))}] = {{0}}, outputs[{max(1, len(model.outputs))}] = {{0}};",
-        f"    if ({name}_load(NULL, &weights, &error) || {name}_session_new(weights, 0, &session, &error)) puts(error.text);",
+        f"    if ({name}_load(NULL, &weights, &error)) return puts(error.text);",
+        f"    if ({name}_session_new(weights, 0, &session, &error)) return puts(error.text);",
         *fills,
         f"    if ({name}_session_run(session, inputs, outputs, &error)) puts(error.text);",
         "    (outputs[0].data, outputs[0].dims now hold the result until the next run)",
@@ -102,7 +103,10 @@ def _visibility(name: str) -> list[str]:
 
 def _enum(name: str, kind: str, ports: Sequence[Port]) -> list[str]:
     upper = name.upper()
-    rows = [f"{_constant(upper, kind, p.name, ports)} = {i}, /* {_port(p).replace('*/', '')} */" for i, p in enumerate(ports)]
+    rows = [
+        f"{_constant(upper, kind, p.name, ports)} = {i}, /* {_port(p).replace('*/', '')} */"
+        for i, p in enumerate(ports)
+    ]
     return [f"enum {name}_{kind.lower()} {{", *rows, f"{upper}_{kind}S = {len(ports)}", "};", ""]
 
 
@@ -127,9 +131,9 @@ def _types(name: str, model: ModelInfo) -> list[str]:
         f"}} {name}_error;",
         "",
         *comment(
-            "An array, row-major and dense; `type` as ONNX numbers them (1 float, 2 uint8, 3 int8, 6 int32, 7 int64, 9 bool,\n"
-            "10 float16, 11 double, 16 bfloat16). The caller owns `data`, except where it is NULL in an output: then run\n"
-            "points it at memory of the session, valid until the next run, and fills in type, rank and dims."
+            "An array, row-major and dense; `type` as ONNX numbers them (1 float, 2 uint8, 3 int8, 6 int32, 7 int64,\n"
+            "9 bool, 10 float16, 11 double, 16 bfloat16). The caller owns `data`, except where it is NULL in an\n"
+            "output: then run points it at memory of the session, valid until the next run, and fills in the rest."
         ),
         f"typedef struct {name}_array {{",
         "void *data;",
@@ -148,12 +152,13 @@ def _functions(name: str) -> list[str]:
     arrays = f"{name}_session *session, const {name}_array *inputs, {name}_array *outputs, {error}"
     return [
         *comment(
-            "Loads weights: those inside this library, or of the file it was built with (path NULL), or of `path`: packed by\n"
-            "castiron, or a .safetensors with the model's own names. Free them with weights_free. Any thread."
+            "Loads weights: those inside this library, or of the file it was built with (path NULL), or of `path`:\n"
+            "packed by castiron, or a .safetensors with the model's own names. Free them with weights_free. Any thread."
         ),
         f"{api} int {name}_load(const char *path, {name}_weights **weights, {error});",
         *comment(
-            "The same from `size` bytes in memory, which stay the caller's. Packed bytes must be 64-byte aligned and outlive\nthe weights."
+            "The same from `size` bytes in memory, which stay the caller's. Packed bytes must be 64-byte aligned and\n"
+            "outlive the weights."
         ),
         f"{api} int {name}_load_bytes(const void *bytes, size_t size, {name}_weights **weights, {error});",
         *comment("Writes the packed form to `path`, whole or not at all."),
@@ -166,7 +171,7 @@ def _functions(name: str) -> list[str]:
         f"{api} void {name}_session_free({name}_session *session);",
         *comment("Fills in type, rank and dims of the outputs for these inputs, without running."),
         f"{api} int {name}_session_shape({arrays});",
-        *comment("Checks the inputs and runs the model. Allocates nothing while the sizes of the inputs stay the same."),
+        *comment("Checks the inputs and runs the model. Allocates nothing while sizes stay the same."),
         f"{api} int {name}_session_run({arrays});",
         "",
         *comment("The name of an input or output; NULL behind the last one."),

@@ -48,7 +48,9 @@ class Tile:
     def at(self, values: Mapping[str, Expr]) -> Tile:
         """With variables replaced in everything."""
         moved = {k: _load(substitute(v, values)) for k, v in self.operands.items()}
-        return replace(self, operands=moved, store=_load(substitute(self.store, values)), value=substitute(self.value, values))
+        return replace(
+            self, operands=moved, store=_load(substitute(self.store, values)), value=substitute(self.value, values)
+        )
 
 
 def print_kernel(name: str, step: Kernel, memory: Memory) -> list[str]:
@@ -80,7 +82,7 @@ def _tile(step: Kernel, memory: Memory) -> Tile:
     return tile.at({a.name: ZERO for a in (*step.axes, *step.inner) if is_const(a.extent, 1)})
 
 
-# Long rows ----------------------------------------------------------------------------------------------------------------
+# Long rows -------------------------------------------------------------------------------------------
 
 
 def _simplified(tile: Tile) -> Tile:
@@ -130,7 +132,7 @@ def _as_matmul(tile: Tile, outer: list[str]) -> Tile:
     return replace(tile, kernel="matmul", loops=loops, inner={"k": tile.inner["c"]}, operands=operands)
 
 
-# Printing -----------------------------------------------------------------------------------------------------------------
+# Printing --------------------------------------------------------------------------------------------
 
 
 def _call(name: str, tile: Tile, memory: Memory) -> list[str]:
@@ -139,7 +141,12 @@ def _call(name: str, tile: Tile, memory: Memory) -> list[str]:
     scope = Scope(memory, reduction)
     sizes = ", ".join(f".{role} = {scope.int(axis.extent)}" for role, axis in {**tile.loops, **tile.inner}.items())
     fields = [f"{sizes},"]
-    strided = {"a": (*spec.axes[:-1], "k"), "x": (*spec.axes[:-1], *spec.inner), "b": ("b0", "b1", "b2"), "filter": ("g",)}
+    strided = {
+        "a": (*spec.axes[:-1], "k"),
+        "x": (*spec.axes[:-1], *spec.inner),
+        "b": ("b0", "b1", "b2"),
+        "filter": ("g",),
+    }
     for operand in spec.operands:
         fields.append(f".{operand} = {_start(scope, tile.operands[operand].buffer, tile.start(operand))},")
         steps = (f".{operand}_{role} = {scope.int(tile.step(operand, role))}" for role in strided[operand])
@@ -196,8 +203,8 @@ def _epilogue(name: str, out: str, tile: Tile, memory: Memory) -> list[str]:
     row.nest([*([SIMD] if is_plain(part) else []), "for (int64_t c = 0; c < cols; c++) {"], col)
     scope.top.nest(["for (int64_t r = 0; r < rows; r++) {"], row)
     head = [
-        f"static void {name}(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows, int64_t col, int64_t cols,",
-        "                 const float *tile, int64_t stride)",
+        f"static void {name}(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows,",
+        f"{' ' * len(f'static void {name}(')}int64_t col, int64_t cols, const float *tile, int64_t stride)",
     ]
     return [*head, "{", *scope.prologue(), *scope.top.lines, "}"]
 
@@ -213,11 +220,11 @@ def _whole(name: str, step: Kernel, memory: Memory) -> list[str]:
         else:
             load = _load(flat(operand, memory.buffers))
             fields.append(f".{field} = {_start(scope, load.buffer, load.index[0])},")
-    fields += [f".{field} = {scope.pointer(out, store=True)}," for field, out in zip(step.fields, step.outputs, strict=True)]
+    fields += [
+        f".{field} = {scope.pointer(out, store=True)}," for field, out in zip(step.fields, step.outputs, strict=True)
+    ]
     return _filled(name, spec.struct or f"ci_{step.kernel}", step.kernel, fields, scope)
 
 
 def _number(scope: Scope, value: Expr) -> str:
     return literal(value.value, value.type).text if isinstance(value, Const) else scope.int(value)
-
-

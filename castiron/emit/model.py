@@ -41,7 +41,13 @@ _HEAD = [
     "#endif",
 ]
 
-ISA_NAMES = {"x86_64_v2": "x86-64-v2", "x86_64_v3": "x86-64-v3", "x86_64_v4": "x86-64-v4", "arm64": "arm64", "generic": "generic"}
+ISA_NAMES = {
+    "x86_64_v2": "x86-64-v2",
+    "x86_64_v3": "x86-64-v3",
+    "x86_64_v4": "x86-64-v4",
+    "arm64": "arm64",
+    "generic": "generic",
+}
 
 
 def code_file(name: str, prepare: Planned, forward: Planned, model: ModelInfo, numbers: Mapping[str, int]) -> str:
@@ -76,7 +82,9 @@ def _printed(function: str, step: Step, memory: Memory) -> list[str]:
     except CastironError:
         raise
     except (AssertionError, KeyError, ValueError, RecursionError) as error:
-        raise InternalError(f"step {step.name!r} cannot be printed: {error!r}", describe(step, memory.planned)) from error
+        raise InternalError(
+            f"step {step.name!r} cannot be printed: {error!r}", describe(step, memory.planned)
+        ) from error
 
 
 def _tables(name: str, prepare: list[str], forward: list[str]) -> list[str]:
@@ -99,12 +107,12 @@ def _tables(name: str, prepare: list[str], forward: list[str]) -> list[str]:
     ]
 
 
-# Comments -----------------------------------------------------------------------------------------------------------------
+# Comments --------------------------------------------------------------------------------------------
 
 
 def describe(step: Step, planned: Planned) -> str:
     """What a step is, for a reader: its outputs, the nodes it comes from."""
-    outputs = step.outputs if isinstance(step, Kernel) else [p.out for p in getattr(step, "parts", (step,))]
+    outputs = list(dict.fromkeys(written(step)))
     what = f"{step.kernel}: " if isinstance(step, Kernel) else ""
     lines = [what + ", ".join(_shaped(planned.program.buffers[o]) for o in outputs)]
     origins = [f"{o.op} {o.node}{f' in {o.module}' if o.module else ''}".strip() for o in step.origins]
@@ -150,7 +158,6 @@ def _lives(planned: Planned) -> dict[str, tuple[int, int]]:
     if planned.lives:
         return {name: (first, last) for name, first, last in planned.lives}
 
-
     found: dict[str, tuple[int, int]] = {}
     for number, step in enumerate(planned.program.steps):
         names: Sequence[str] = (*read(step), *written(step))
@@ -158,5 +165,3 @@ def _lives(planned: Planned) -> dict[str, tuple[int, int]]:
             root = planned.roots.get(name, name)
             found[root] = (found.get(root, (number, number))[0], number)
     return found
-
-

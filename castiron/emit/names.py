@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-RESERVED = frozenset(
-    "alignas alignof asm auto bool break case char const constexpr continue default do double else enum extern false float for "
-    "goto if inline int long nullptr register restrict return short signed sizeof static struct switch thread_local true "
-    "typedef typeof union unsigned void volatile while linux unix i386 NULL errno main "
-    "run argument begin end outer row rows col cols tile stride kernel sizes offsets lives bytes item".split()
-)
+_WORDS = """
+alignas alignof asm auto bool break case char const constexpr continue default do double else enum extern false float
+for goto if inline int long nullptr register restrict return short signed sizeof static struct switch thread_local true
+typedef typeof union unsigned void volatile while linux unix i386 NULL errno main
+run argument begin end outer row rows col cols tile stride kernel sizes offsets lives bytes item
+"""
+RESERVED = frozenset(_WORDS.split())
 """Keywords, macros of the systems' compilers, and the parameters of printed functions."""
 
 

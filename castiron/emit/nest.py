@@ -7,9 +7,20 @@ from dataclasses import dataclass, replace
 
 from castiron.emit import expr_c
 from castiron.emit.access import (
-    ONE, STORE, ZERO, coefficient, contiguous, flat, is_const, merged, offset, ordered, product, tidy_reductions,
+    ONE,
+    STORE,
+    ZERO,
+    coefficient,
+    contiguous,
+    flat,
+    is_const,
+    merged,
+    offset,
+    ordered,
+    product,
+    tidy_reductions,
     without_units,
-)  # fmt: skip
+)
 from castiron.emit.cost import cost, per_vector
 from castiron.emit.expr_c import C
 from castiron.emit.guard import guarded
@@ -19,23 +30,32 @@ from castiron.emit.ranges import settled
 from castiron.emit.reduce import STRIP, Accumulator, Strip, in_order, in_strips, reduction, written_out
 from castiron.emit.scope import Block, Scope
 from castiron.program.expr import (
-    Apply, Axis, Const, Expr, Load, Reduce, free_variables, nodes, rewrite, substitute,
-)  # fmt: skip
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    free_variables,
+    nodes,
+    rewrite,
+    substitute,
+)
 from castiron.program.types import Compute, Group
 
 SMALL_JOB = 20_000
 """Cycles below which a step is not offered to other threads."""
 FEW_ROWS = 64
-"""Items that threads should have to share out: where an outermost axis has fewer, the next ones are taken in."""
+"""Items that threads should have to share out: where an outermost axis has fewer, the next ones join it."""
 COSTLY = 8
 """Cycles an element from which vectors pay although loads are not contiguous."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One store in a nest: over `axes` inside the shared ones. `local`: into a C variable instead of memory. `safe`: loads
+    """One store in a nest, over `axes` inside the shared ones.
 
-    that are in bounds even where their value is not wanted."""
+    local: into a C variable instead of memory. safe: loads that are in bounds even where their value is not wanted."""
 
     out: str
     axes: tuple[Axis, ...]
@@ -100,7 +120,7 @@ def _at(store: Expr, values: dict[str, Expr]) -> Load:
 Limits = tuple[str, str | None]
 """C of the first and the behind-last item of a loop; None: the axis' extent."""
 
-# Printing -----------------------------------------------------------------------------------------------------------------
+# Printing --------------------------------------------------------------------------------------------
 
 
 def print_nest(name: str, nest: Nest, memory: Memory) -> list[str]:
@@ -111,7 +131,10 @@ def print_nest(name: str, nest: Nest, memory: Memory) -> list[str]:
         return _function(f"static void {name}(const ci_run *run)", nest, memory, shared=0)
     shared = _shared(nest)
     body = _function(
-        f"static void {name}_range(const ci_run *run, const void *argument, int64_t begin, int64_t end)", nest, memory, shared
+        f"static void {name}_range(const ci_run *run, const void *argument, int64_t begin, int64_t end)",
+        nest,
+        memory,
+        shared,
     )
     return [*body, "", *_parallel(name, nest, work, shared, memory)]
 
@@ -266,8 +289,10 @@ def _strips(part: Part) -> list[Reduce]:
 
 def _is_simd(part: Part) -> bool:
     """Whether the innermost loop is independent work on whole vectors: nothing sums up in it, memory is contiguous."""
-    return bool(part.axes) and is_plain(part) and not any(
-        isinstance(n, Reduce) and part.axes[-1].name in free_variables(n) for n in nodes(part.value)
+    return (
+        bool(part.axes)
+        and is_plain(part)
+        and not any(isinstance(n, Reduce) and part.axes[-1].name in free_variables(n) for n in nodes(part.value))
     )
 
 
@@ -294,4 +319,3 @@ def store(scope: Scope, part: Part, block: Block) -> None:
     value = scope.value(part.value, block)
     target = f"{scope.pointer(part.out, store=True)}[{scope.value(part.store.index[0], block).text}]"
     block.lines.append(f"{target} = {expr_c.to_store(value, part.value.type).text};")
-

@@ -1,9 +1,10 @@
 """Reductions, in one of two orders of addition that depend on the program alone (the law of bits).
 
-Lanes: the last axis is contiguous in memory. Blocks of at most 256 terms, 16 lanes and one tree a block (`ci_lanes_sum_f32`
-of runtime/reduce.h), blocks added in order.
-In order: all others, and those of few terms. Terms are added one after another in blocks of at most 256, blocks in order.
-Where the output's innermost axis is contiguous instead, a strip of outputs is summed at once: same order, whole vectors.
+Lanes: the last axis is contiguous in memory. Blocks of at most 256 terms, 16 lanes and one tree a block
+(`ci_lanes_sum_f32` of runtime/reduce.h), blocks added in order.
+In order: all others, and those of few terms. Terms are added one after another in blocks of at most 256, blocks in
+order. Where the output's innermost axis is contiguous instead, a strip of outputs is summed at once: same order, whole
+vectors.
 """
 
 from __future__ import annotations
@@ -22,8 +23,18 @@ from castiron.emit.expr_c import C
 from castiron.emit.loops import chunks, loop, loops
 from castiron.emit.scope import Block, Scope
 from castiron.program.expr import (
-    Apply, Axis, Const, Expr, Load, Reduce, apply, constant, free_variables, rewrite, substitute,
-)  # fmt: skip
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    apply,
+    constant,
+    free_variables,
+    rewrite,
+    substitute,
+)
 from castiron.program.scalar import FLOATS, REDUCTIONS, neutral
 
 BLOCK = 256  # terms
@@ -94,7 +105,9 @@ class Accumulator:
     @property
     def element(self) -> str:
         """The accumulator of the element at hand."""
-        return self.name if self.strip is None else f"{self.name}[{self.scope.axis(self.strip.axis)} - {self.strip.first}]"
+        return (
+            self.name if self.strip is None else f"{self.name}[{self.scope.axis(self.strip.axis)} - {self.strip.first}]"
+        )
 
     def declare(self, block: Block) -> None:
         start = expr_c.literal(neutral(self.op, self.type), self.type).text
@@ -214,5 +227,3 @@ def _block_sum(scope: Scope, node: Reduce, first: str, last: str, block: Block) 
 
 def _wide(type: DataType) -> DataType:
     return DataType.FLOAT if type in expr_c.HALVES else type
-
-

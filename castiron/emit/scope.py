@@ -12,8 +12,21 @@ from castiron.emit.expr_c import C
 from castiron.emit.memory import Memory
 from castiron.emit.names import Namer
 from castiron.program.expr import (
-    BOOL, INT64, Apply, Axis, Const, Expr, Load, Reduce, Var, free_variables, nodes, polynomial, text,
+    BOOL,
+    INT64,
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Var,
+    free_variables,
+    nodes,
+    polynomial,
+    text,
 )  # fmt: skip
+from castiron.program.scalar import FLOATS
 
 SIMD = "CI_SIMD"
 
@@ -21,7 +34,9 @@ SIMD = "CI_SIMD"
 class Block:
     """Lines between braces. `binds` are the variables it defines; `stays` tells which values must not leave it."""
 
-    def __init__(self, parent: Block | None, binds: Iterable[str] = (), stays: Callable[[Expr], bool] | None = None) -> None:
+    def __init__(
+        self, parent: Block | None, binds: Iterable[str] = (), stays: Callable[[Expr], bool] | None = None
+    ) -> None:
         self.parent = parent
         self.binds = frozenset(binds)
         self.stays = stays
@@ -93,7 +108,9 @@ class Scope:
         for (root, type), name in self.pointers.items():
             const = "" if root in self.stored else "const "
             star = "*restrict " if roots.count(root) == 1 else "*"
-            lines.append(f"{const}{expr_c.stored(type)} {star}{name} = {self.memory.address(root, type, root in self.stored)};")
+            lines.append(
+                f"{const}{expr_c.stored(type)} {star}{name} = {self.memory.address(root, type, root in self.stored)};"
+            )
         return lines
 
     # values
@@ -112,7 +129,9 @@ class Scope:
     def eager(self, value: Expr) -> bool:
         """Whether `value` may be computed where nobody needs it: it touches no memory and cannot fault."""
         if value not in self._eager:
-            risky = (isinstance(value, (Load, Reduce)) and value not in self.safe) or (isinstance(value, Apply) and value.op == "checked_index")
+            risky = (isinstance(value, (Load, Reduce)) and value not in self.safe) or (
+                isinstance(value, Apply) and value.op == "checked_index"
+            )
             self._eager[value] = not risky and all(self.eager(o) for o in value.operands)
         return self._eager[value]
 
@@ -174,7 +193,7 @@ class Scope:
         arguments = [self.value(a, block) for a in e.args]
         if e.op in ("floordiv", "mod") and self._is_natural(e.args[0]) and _is_positive(e.args[1]):
             return expr_c.infix(arguments[0], "/" if e.op == "floordiv" else "%", arguments[1])
-        if e.op == "div" and isinstance(e.args[1], Const) and e.type not in expr_c.FLOATS and int(e.args[1].value) > 0:
+        if e.op == "div" and isinstance(e.args[1], Const) and e.type not in FLOATS and int(e.args[1].value) > 0:
             return expr_c.infix(arguments[0], "/", arguments[1])
         return expr_c.operation(e.op, arguments, [a.type for a in e.args], e.type)
 
@@ -219,12 +238,14 @@ class Scope:
     def _is_natural(self, e: Expr) -> bool:
         """Whether `e` is known not to be negative: a sum of products of loop variables."""
         return all(
-            number > 0 and all(isinstance(a, Var) and a.name in self.axes or self._is_natural_quotient(a) for a in monomial)
-            for monomial, number in polynomial(e).items()
+            number > 0 and all(self._is_natural_atom(a) for a in monomial) for monomial, number in polynomial(e).items()
         )
 
-    def _is_natural_quotient(self, e: Expr) -> bool:
-        return isinstance(e, Apply) and e.op in ("floordiv", "mod") and self._is_natural(e.args[0]) and _is_positive(e.args[1])
+    def _is_natural_atom(self, e: Expr) -> bool:
+        if isinstance(e, Var):
+            return e.name in self.axes
+        is_quotient = isinstance(e, Apply) and e.op in ("floordiv", "mod")
+        return is_quotient and self._is_natural(e.operands[0]) and _is_positive(e.operands[1])
 
 
 def _is_positive(e: Expr) -> bool:

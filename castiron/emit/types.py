@@ -23,10 +23,10 @@ class Port:
 class ModelInfo:
     """A model's tables.
 
-    hash: 64 hex digits; version: castiron's; info: members of a JSON object, without braces; options: for the comment that
-    says what made the file. packed_bytes, constant_bytes: sizes of the two blobs; embedded: whether the packed weights are
-    inside the artifact (else in `weights_file`); selftest_bytes: 0 where nothing is recorded. isas: best first, as CI_ISA
-    spells them (`x86_64_v3`)."""
+    hash: 64 hex digits; version: castiron's; info: members of a JSON object, without braces; options: for the comment
+    that says what made the file. packed_bytes, constant_bytes: sizes of the two blobs; embedded: whether the packed
+    weights are inside the artifact (else in `weights_file`); selftest_bytes: 0 where nothing is recorded. isas: best
+    first, as CI_ISA spells them (`x86_64_v3`)."""
 
     hash: str
     version: str

@@ -18,8 +18,21 @@ from castiron.toolchain import targets
 
 RUNTIME = Path(__file__).parents[2] / "castiron" / "runtime"
 TRIPLE = targets.host().shared_triple
-FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-fwrapv",
-         "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror", "-DCI_ISA=generic"]  # fmt: skip
+FLAGS = [
+    "-O2",
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-DCI_ISA=generic",
+]
 EMPTY = Planned(Program("prepare", (), {}, (), (), ()), {}, {}, (), 0)
 
 STUB = """
@@ -38,17 +51,28 @@ void ci_parallel(const ci_run *run, ci_range *range, const void *argument, int64
 
 
 class Run(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_void_p) for n in (
-        "sizes", "arena", "offsets", "inputs", "outputs", "constants", "packed", "pool", "fault")]  # fmt: skip
+    _fields_ = [
+        (n, ctypes.c_void_p)
+        for n in ("sizes", "arena", "offsets", "inputs", "outputs", "constants", "packed", "pool", "fault")
+    ]
 
 
 class Step(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("op", ctypes.c_char_p), ("run", ctypes.CFUNCTYPE(None, ctypes.POINTER(Run)))]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("op", ctypes.c_char_p),
+        ("run", ctypes.CFUNCTYPE(None, ctypes.POINTER(Run))),
+    ]
 
 
 class Code(ctypes.Structure):
-    _fields_ = [("isa", ctypes.c_char_p), ("prepare", ctypes.POINTER(Step)), ("forward", ctypes.POINTER(Step)),
-                ("prepare_count", ctypes.c_int32), ("forward_count", ctypes.c_int32)]  # fmt: skip
+    _fields_ = [
+        ("isa", ctypes.c_char_p),
+        ("prepare", ctypes.POINTER(Step)),
+        ("forward", ctypes.POINTER(Step)),
+        ("prepare_count", ctypes.c_int32),
+        ("forward_count", ctypes.c_int32),
+    ]
 
 
 def number(e: Expr, sizes: Mapping[str, int]) -> int:
@@ -125,11 +149,16 @@ def run(library: ctypes.CDLL, name: str, planned: Planned, inputs: Mapping[str, 
     arrays = [np.ascontiguousarray(inputs[n]) for n in program.inputs]
     fault = (ctypes.c_int64 * 3)()
     keep = [
-        (ctypes.c_int64 * max(1, len(sizes)))(*sizes.values()), ctypes.c_void_p(memory.ctypes.data),
-        (ctypes.c_int64 * max(1, len(slots)))(*slots), (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)),
+        (ctypes.c_int64 * max(1, len(sizes)))(*sizes.values()),
+        ctypes.c_void_p(memory.ctypes.data),
+        (ctypes.c_int64 * max(1, len(slots)))(*slots),
+        (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)),
         (ctypes.c_void_p * len(outputs))(*(a.ctypes.data for a in outputs.values())),
-        (ctypes.c_char * len(blob)).from_buffer(blob), None, None, fault,
-    ]  # fmt: skip
+        (ctypes.c_char * len(blob)).from_buffer(blob),
+        None,
+        None,
+        fault,
+    ]
     state = Run(*(k if k is None or isinstance(k, ctypes.c_void_p) else ctypes.cast(k, ctypes.c_void_p) for k in keep))
     code = Code.in_dll(library, f"{name}_code_generic")
     for i in range(code.forward_count):
