@@ -26,7 +26,7 @@ from castiron.program.run import run
 from castiron.program.split import split
 from castiron.program.text import text
 from castiron.program.types import Compute, Group, Kernel, Kind, Program, Size, View, read, written
-from castiron.program.views import resolve
+from castiron.program.views import reindex, resolve
 
 FLOAT = DataType.FLOAT
 Arrays = Mapping[str, np.ndarray]
@@ -377,6 +377,15 @@ def test_operands_die_in_place() -> None:
     net.output("y", net.transpose(net.add(b, net.transpose(b, 1, 0)), 1, 0))
     program = fuse(net.program())
     assert (plan(program, Storage({}, {}, 0, 0)).arena or 0) <= 2 * 64 * 64 * 4
+
+
+def test_an_index_needs_no_division_where_its_dimension_bounds_it() -> None:
+    i, j, k = (Axis(n, constant(e)) for n, e in (("i", 2), ("j", 4), ("k", 16)))
+    extents = {a.name: a.extent for a in (i, j, k)}
+    shape, root = (constant(8), constant(8)), (constant(2), constant(32))
+    found = reindex((i.var * 4 + j.var, k.var - 3), shape, root, extents)
+    assert found == (i.var, j.var * 8 + k.var - 3)
+    assert reindex((k.var - 3, k.var - 3), shape, root, extents) is None
 
 
 def test_placing_is_tight_and_without_overlap() -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from castiron.program.dead import dead
 from castiron.program.edit import Names, bound, elements, is_one, map_loads, readers, writers
-from castiron.program.expr import Expr, Load, Polynomial, Var, constant, from_polynomial, polynomial
+from castiron.program.expr import Expr, Load, Polynomial, Var, constant, from_polynomial, polynomial, substitute
 from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Shape, Step, View
 
 
@@ -136,6 +136,20 @@ def reindex(
         extents: of the axes in `index`, which tell that a division comes out even.
         divide: whether divisions are taken where they do not; else the result is None then.
     """
+    for known in range(len(shape), -1, -1):
+        # An index lies within its dimension, whatever it is made of: the last ones may stand for themselves.
+        names = {f"#{d}": index[d] for d in range(known, len(shape))}
+        ranges = {**extents, **{name: shape[int(name[1:])] for name in names}}
+        opaque = (*index[:known], *(Var(name) for name in names))
+        found = _reindexed(opaque, shape, root, ranges, divide=False)
+        if found is not None:
+            return tuple(substitute(i, names) for i in found)
+    return _reindexed(index, shape, root, extents, divide=True) if divide else None
+
+
+def _reindexed(
+    index: Sequence[Expr], shape: Shape, root: Shape, extents: Mapping[str, Expr], divide: bool
+) -> tuple[Expr, ...] | None:
     found: list[Expr] = [constant(0)] * len(root)
     for group, targets in _aligned(shape, root):
         flat = constant(0)
