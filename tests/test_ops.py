@@ -21,8 +21,10 @@ UNSUPPORTED = {
     "BatchNormalization": "training mode",
     "Cast": "types of 8 bits and fewer that C has no form for",
     "CastLike": "types of 8 bits and fewer that C has no form for",
+    "DequantizeLinear": "types of 4 bits and 8-bit floats",
     "Dropout": "training mode",
     "Equal": "strings",
+    "QuantizeLinear": "types of 4 bits and 8-bit floats",
     "Resize": "antialias",
 }
 # With a scale of 0.6 along 4 elements, onnx.reference aligns the corners with the unrounded output length, 2.4.
