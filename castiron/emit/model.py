@@ -38,6 +38,7 @@ _HEAD = [
     "#endif",
     "#if defined(__GNUC__)",
     '#pragma GCC diagnostic ignored "-Wunused-parameter"',
+    '#pragma GCC diagnostic ignored "-Wtautological-compare"',
     "#endif",
 ]
 
