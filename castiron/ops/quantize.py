@@ -101,11 +101,11 @@ def _lower_matmul(call: Call) -> None:
     total = build.temp(DataType.INT32, out.shape, f"{out.name}.sum")
     multiply(build, total, *parts)
     scales = _entry(call.input(1), -2), _entry(call.input(4), -1)
-    scale, zero = (_entry(call.input(n), -1) for n in (6, 7))
+    out_scale, out_zero = (_entry(call.input(n), -1) for n in (6, 7))
 
     def value(*index: Expr) -> Expr:
-        factor = lifted(scales[0](index)) * lifted(scales[1](index)) / lifted(scale(index))
-        return _rounded(cast(total.load(*index), factor.type) * factor, zero(index), out.type)
+        factor = lifted(scales[0](index)) * lifted(scales[1](index)) / lifted(out_scale(index))
+        return _rounded(cast(total.load(*index), factor.type) * factor, out_zero(index), out.type)
 
     build.compute(out, value)
 
