@@ -36,6 +36,7 @@ from castiron.program.dead import dead
 from castiron.program.fuse import fuse
 from castiron.program.group import group
 from castiron.program.layout import layout
+from castiron.program.pads import pads
 from castiron.program.plan import plan, storage
 from castiron.program.planned import Planned, Storage
 from castiron.program.split import split
@@ -131,7 +132,7 @@ def compile_programs(program: Program, dump: Dump) -> tuple[Planned, Planned, St
     """(prepare, forward) with memory placed, and where packed weights and constants lie."""
     prepare, forward = split(resolve(dump.program("60-lowered", program)))
     prepare = dump.program("70-prepare", group(fuse(dead(prepare))))
-    forward = dump.program("71-forward", group(fuse(layout(dead(forward)))))
+    forward = dump.program("71-forward", group(pads(fuse(layout(dead(forward))))))
     check(prepare)
     check(forward)
     places = storage(prepare, forward)
