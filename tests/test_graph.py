@@ -386,3 +386,10 @@ def test_size_arithmetic_rounds_up() -> None:
     half = size_expr(ir.SymbolicDim("ceiling(N/2)"))
     assert _value(half, {"N": 5}) == 3
     assert size_expr(ir.SymbolicDim("floor(N/2)")) is apply("floordiv", Var("N"), 2)
+
+
+def test_reshape_that_fits_some_sizes_only() -> None:
+    node = helper.make_node("Reshape", ["x", "to"], ["y"], "flatten")
+    model = infer_sizes(_model([node], {"x": ["N", "H"]}, ["y"], {"to": np.array([0, 4])}))
+    with pytest.raises(Unsupported, match=r"'flatten'.*\[N, H\] to \[N, 4\].*--shape"):
+        lower(model, frozenset())

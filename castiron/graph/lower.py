@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import onnx_ir as ir
 
 from castiron.errors import Unsupported
-from castiron.graph.nodes import bodies, constant_of, module_path, operator_name, place
+from castiron.graph.nodes import bodies, constant_of, is_standard, module_path, operator_name, place
 from castiron.graph.sizes import elements_of, require_sizes, shape_of, symbols
 from castiron.ops import registry
 from castiron.program.builder import Builder, Tensor
-from castiron.program.expr import Expr, apply, cast, constant, select
+from castiron.program.expr import Expr, apply, cast, constant, select, text
 from castiron.program.types import Kind, Origin, Program, Size
 
 
@@ -63,6 +65,8 @@ class _Lowering:
         self.build.origin = (Origin(node.name or "", operator_name(node), module_path(node)),)
         inputs = tuple(None if v is None else self.tensors[v] for v in node.inputs)
         outputs = tuple(self._declare_output(v) for v in node.outputs)
+        if is_standard(node, "Reshape") and inputs[0] is not None and outputs[0] is not None:
+            _require_equal_sizes(node, inputs[0], outputs[0])
         if outputs and all(t is None or t.elements is not None for t in outputs):
             for tensor in outputs:
                 if tensor is not None:
@@ -123,6 +127,16 @@ def _element(elements: tuple[Expr, ...], index: tuple[Expr, ...], type: ir.DataT
     for position in reversed(range(len(elements) - 1)):
         value = select(apply("eq", index[0], position), cast(elements[position], type), value)
     return value
+
+
+def _require_equal_sizes(node: ir.Node, before: Tensor, after: Tensor) -> None:
+    """Raises Unsupported where a Reshape keeps the number of elements for some sizes of the inputs only."""
+    if reduce(mul, before.shape, constant(1)) is not reduce(mul, after.shape, constant(1)):
+        shapes = " to ".join("[" + ", ".join(map(text, t.shape)) + "]" for t in (before, after))
+        raise Unsupported(
+            f"Reshape {place(node)}: {shapes} keeps the number of elements only where the inputs have certain sizes; "
+            "pin them with --shape NAME=…"
+        )
 
 
 def _type(value: ir.Value) -> ir.DataType:
