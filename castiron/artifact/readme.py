@@ -12,7 +12,7 @@ def source_readme(name: str, kernels: Iterable[str]) -> str:
 
 Build an executable with any C11 compiler (gcc, clang, zig cc), in this folder:
 
-    cc -std=gnu11 -O3 -march=native -ffp-contract=off -fno-math-errno -fwrapv -fno-strict-aliasing -DCI_MAIN -DCI_ISA=generic -I. -Iruntime *.c blobs.S runtime/*/*.c -lpthread -o {name}
+    cc -std=gnu11 -O3 -march=native -ffp-contract=off -fno-math-errno -fwrapv -fno-strict-aliasing -DCI_MAIN -DCI_ISA=generic -iquote . -iquote runtime *.c blobs.S runtime/*/*.c -lpthread -o {name}
 
 Leave out `-march=native` for a file that runs on every processor of this kind (slower: one instruction set is built in, the
 one the compiler is told). `-ffp-contract=off` matters: with it every compiler gives the same bits.

@@ -55,8 +55,9 @@ def _erf(x: np.ndarray) -> np.ndarray:
 def _trunc_div(a: Any, b: Any) -> Any:
     """C's integer division: towards zero; by zero gives 0 (the runtime must not trap)."""
     safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe) if np.issubdtype(np.asarray(a).dtype, np.signedinteger) else a // safe
-    return np.where(b == 0, 0, quotient)
+    quotient = a // safe
+    # floor and truncation differ by one where the signs differ and something is left over
+    return np.where(b == 0, 0, quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0))))
 
 
 def _div(a: Any, b: Any) -> Any:

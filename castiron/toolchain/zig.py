@@ -70,7 +70,7 @@ def run(arguments: Sequence[str], what: str, cwd: Path | None = None) -> None:
 def compile_unit(unit: Unit, target: Path) -> None:
     """One object file, whole or not at all."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.o")
-    includes = [f"-I{folder}" for folder in unit.include]
+    includes = [f"-iquote{folder}" for folder in unit.include]
     arguments = ["cc", "-target", unit.triple, *COMMON, *unit.flags, *includes, "-c", str(unit.source), "-o", str(temporary)]
     try:
         run(arguments, unit.source.name)
