@@ -102,7 +102,7 @@ def main() -> int:
     if command == "bench":
         return run(PYTHON, "-m", "bench", *arguments)
     if command == "docs":
-        return run(PYTHON, "-m", "docs.generate", *arguments)
+        return run(PYTHON, "docs/generate.py", *arguments)
     print(f"dev.py: there is no command {command!r}; see python3 dev.py --help", file=sys.stderr)
     return 2
 

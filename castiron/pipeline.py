@@ -18,6 +18,7 @@ from castiron.errors import MismatchError
 from castiron.frontend import source as frontend
 from castiron.frontend.source import Source
 from castiron.graph.batchnorm import fold_batchnorm
+from castiron.graph.bound import bound_slices
 from castiron.graph.expand import expand
 from castiron.graph.fold import fold
 from castiron.graph.inline import inline
@@ -25,6 +26,7 @@ from castiron.graph.lower import lower
 from castiron.graph.names import clean_names
 from castiron.graph.pin import pin
 from castiron.graph.sizes import infer_sizes
+from castiron.graph.unify import unify
 from castiron.graph.upgrade import upgrade
 from castiron.lab.native import alone, run_artifact
 from castiron.lab.reference import Vectors, vectors
@@ -124,7 +126,7 @@ def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: D
     model = dump.graph("10-upgrade", inline(upgrade(model)))
     model = dump.graph("20-sizes", infer_sizes(pin(model, shapes)))
     model = dump.graph("30-fold", infer_sizes(fold(model, source.parameters)))
-    model = dump.graph("40-expand", infer_sizes(expand(model)))
+    model = dump.graph("40-expand", infer_sizes(expand(bound_slices(unify(model)))))
     return dump.graph("50-batchnorm", infer_sizes(fold_batchnorm(fold(model, source.parameters))))
 
 
