@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,24 @@ from tests.emit import harness, nests, steps
 from tests.emit.case import CASES
 
 assert nests and steps  # they fill CASES
+KERNELS = ["matmul", "conv", "gru"]
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     models = {_symbol(name): planned for name, (planned, _) in CASES.items()}
-    return harness.build(models, tmp_path_factory.mktemp("emit"), ["matmul", "conv", "gru"])
+    return harness.build(models, tmp_path_factory.mktemp("emit"), KERNELS, ["-mcpu=baseline"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="compares instruction sets of x86-64")
+def test_the_law_of_bits(library: ctypes.CDLL, tmp_path: Path) -> None:
+    models = {_symbol(name): planned for name, (planned, _) in CASES.items()}
+    wide = harness.build(models, tmp_path, KERNELS, ["-O3", "-mcpu=x86_64_v3"])
+    for name, (planned, inputs) in CASES.items():
+        expected = harness.run(library, _symbol(name), planned, inputs)
+        for output, found in harness.run(wide, _symbol(name), planned, inputs).items():
+            assert found.tobytes() == expected[output].tobytes(), name
 
 
 def _symbol(name: str) -> str:

@@ -113,7 +113,9 @@ def printed(name: str, planned: Planned) -> dict[str, str]:
     return dict(print_model(name, EMPTY, planned, info))
 
 
-def build(models: Mapping[str, Planned], folder: Path, kernels: Sequence[str] = ()) -> ctypes.CDLL:
+def build(
+    models: Mapping[str, Planned], folder: Path, kernels: Sequence[str] = (), flags: Sequence[str] = ()
+) -> ctypes.CDLL:
     """All models as one library."""
     sources = [folder / "stub.c"]
     sources[0].write_text(STUB)
@@ -123,7 +125,7 @@ def build(models: Mapping[str, Planned], folder: Path, kernels: Sequence[str] = 
         sources.append(folder / f"{name}.c")
     sources += [RUNTIME / "kernels" / f"{k}.c" for k in kernels]
     library = folder / "models.so"
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", TRIPLE, *FLAGS, f"-I{RUNTIME}", f"-I{folder}"]
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", TRIPLE, *FLAGS, *flags, f"-I{RUNTIME}", f"-I{folder}"]
     done = subprocess.run([*command, *map(str, sources), "-o", str(library)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:4000]
     return ctypes.CDLL(str(library))
