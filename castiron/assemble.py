@@ -15,7 +15,6 @@ from castiron.artifact.link import Code
 from castiron.artifact.make import Parts
 from castiron.emit import ModelInfo, Port, print_model
 from castiron.errors import InputError
-from castiron.frontend.source import Source
 from castiron.lab.reference import Vectors
 from castiron.lab.verify import tolerance
 from castiron.options import BuildOptions, Weights
@@ -49,20 +48,17 @@ def identifier(text: str) -> str:
     return f"model_{name}" if name[0].isdigit() or name in _C_WORDS or name.startswith("ci_") else name
 
 
-def assemble(source: Source, compiled: Compiled, options: BuildOptions, references: Vectors) -> Parts:
+def assemble(compiled: Compiled, options: BuildOptions) -> Parts:
     """What `make` needs. Weights keep the names that the user knows."""
-    weights = {
-        b.name: _tensor(compiled.graph, b.name) for b in compiled.prepare.program.of_kind(Kind.WEIGHT)
-    }
-    selftest = _selftest(compiled, references, options.error_budget)
+    weights = {b.name: _tensor(compiled.graph, b.name) for b in compiled.prepare.program.of_kind(Kind.WEIGHT)}
 
-    def code(embedded: bool) -> Code:
-        info = _info(compiled, options, embedded, len(selftest))
+    def code(embedded: bool, selftest: int) -> Code:
+        info = _info(compiled, options, embedded, selftest)
         files = print_model(compiled.name, compiled.prepare, compiled.forward, info)
         steps = (*compiled.prepare.program.steps, *compiled.forward.program.steps)
         return Code(compiled.name, files, frozenset(s.kernel for s in steps if isinstance(s, Kernel)))
 
-    return Parts(compiled.name, code, _constants(compiled), selftest, weights, compiled.storage.packed_bytes)
+    return Parts(compiled.name, code, _constants(compiled), weights, compiled.storage.packed_bytes)
 
 
 def _tensor(graph: ir.Model, name: str) -> ir.TensorProtocol:
@@ -106,7 +102,7 @@ def _constants(compiled: Compiled) -> bytes:
     return bytes(out)
 
 
-def _selftest(compiled: Compiled, references: Vectors, budget: float) -> bytes:
+def selftest(compiled: Compiled, references: Vectors, budget: float) -> bytes:
     """The record of `--selftest`: the inputs, and the source framework's outputs with the difference that is allowed."""
     program = compiled.forward.program
     if references.missing or set(program.inputs) - set(references.inputs) or set(program.outputs) - set(references.outputs):

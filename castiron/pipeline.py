@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from castiron.artifact.make import make, output_path, staging
-from castiron.assemble import Compiled, assemble, identifier
+from castiron.artifact.make import make, needs_program, pack
+from castiron.artifact.staging import Staging, output_path, staging
+from castiron.assemble import Compiled, assemble, identifier, selftest
 from castiron.dump import Dump
-from castiron.errors import MismatchError
+from castiron.errors import InputError, MismatchError
 from castiron.frontend import source as frontend
 from castiron.frontend.source import Source
 from castiron.graph.batchnorm import fold_batchnorm
@@ -28,12 +30,12 @@ from castiron.graph.pin import pin
 from castiron.graph.sizes import infer_sizes
 from castiron.graph.unify import unify
 from castiron.graph.upgrade import upgrade
-from castiron.lab.native import alone, run_artifact
-from castiron.lab.reference import Vectors, vectors
+from castiron.lab.native import alone, run_artifact, runnable
+from castiron.lab.reference import Vectors, reference_inputs, vectors
 from castiron.lab.verify import Verdict, verify
 from castiron.options import BuildOptions, Form, Weights
 from castiron.program.check import check
-from castiron.program.cost import known, total_flops
+from castiron.program.cost import flops_on
 from castiron.program.dead import dead
 from castiron.program.fuse import fuse
 from castiron.program.group import group
@@ -95,18 +97,24 @@ def build(
     """
     started = time.monotonic()
     chosen = BuildOptions.of(options)
+    targets.chosen(targets.find(chosen.target), chosen.cpu)  # what is wrong there is said before any work
     progress("loading the model")
     source = frontend.load(model, example_inputs, dynamic_shapes)
     dump = Dump(chosen.dump)
-    compiled = compile_source(source, chosen, dump, progress)
-    progress(f"running the source ({source.framework})")
-    references = vectors(source, chosen.shapes, known(total_flops(compiled.forward.program)))
-    parts = assemble(source, compiled, chosen, references)
-    dump.code(parts.code(chosen.weights == Weights.EMBED).files)
-    target = output_path(output, compiled.name, chosen.form)
-    with staging(target) as place:
-        make(parts, chosen, place, progress)
-        checked = check_built(place.runnable, chosen, references, progress)
+    target = output_path(output, identifier(chosen.name or source.name), chosen.form)
+    with staging(target, chosen.form) as place:
+        compiled = compile_source(source, chosen, dump, progress)
+        parts = assemble(compiled, chosen)
+        dump.code(parts.code(chosen.weights == Weights.EMBED, 0).files)
+        inputs = reference_inputs(source, chosen.shapes)
+        flops = flops_on(compiled.forward.program, inputs)
+        with ThreadPoolExecutor(1) as aside:  # the source runs while its C is compiled
+            running = aside.submit(vectors, source, inputs, flops)
+            packed = pack(parts, chosen, place.work, progress)
+            progress(f"running the source ({source.framework})")
+            references = running.result()
+        make(parts, packed, selftest(compiled, references, chosen.error_budget), chosen, place, progress)
+        checked = check_built(place, chosen, references, progress)
     return _report(target, compiled, chosen, parts.packed_bytes, references, checked, started)
 
 
@@ -141,17 +149,17 @@ def compile_programs(program: Program, dump: Dump) -> tuple[Planned, Planned, St
     return plan(prepare, places), plan(forward, places), places
 
 
-def check_built(
-    path: Path, options: BuildOptions, references: Vectors, say: Progress
-) -> Checked:
+def check_built(place: Staging, options: BuildOptions, references: Vectors, say: Progress) -> Checked:
     """Verdicts on a built artifact; MismatchError where one is not OK."""
     if not options.verify:
         return Checked((), "--no-verify")
-    emulator = targets.find(options.target).emulator
-    if references.missing or emulator is None:
-        return Checked((), references.missing or f"no qemu for {options.target} on this machine")
+    target = targets.find(options.target)
+    if references.missing or target.emulator is None:
+        return Checked((), references.missing or f"no qemu-{target.arch} on this machine")
     say("comparing with the source")
-    verdicts = verify(run_artifact(path, options.form, references.inputs, emulator), references.outputs, references.exact, options.error_budget)
+    path, form = (place.program, Form.EXE) if needs_program(options.form, target) else (place.output, options.form)
+    found = run_artifact(path, form, references.inputs, target.emulator)
+    verdicts = verify(found, references.outputs, references.exact, options.error_budget)
     wrong = [v for v in verdicts if not v.ok]
     if wrong:
         listed = "; ".join(f"output {v.name!r}: {v.reason}" for v in wrong)
@@ -159,15 +167,20 @@ def check_built(
     return Checked(tuple(verdicts))
 
 
-def check_artifact(artifact: Path, model: Any, shapes: Mapping[str, tuple[int, ...]], budget: float, say: Progress) -> list[Verdict]:
+def check_artifact(
+    artifact: Path, model: Any, shapes: Mapping[str, tuple[int, ...]], budget: float, say: Progress
+) -> list[Verdict]:
     """Verdicts on an executable or shared library that lies alone in an empty folder, against `model`."""
+    form, emulator = runnable(artifact)
     say("running the source")
     source = frontend.load(model)
-    references = vectors(source, shapes, None)
-    form = Form.SHARED if ".so" in artifact.name else Form.EXE
+    references = vectors(source, reference_inputs(source, shapes), 0)
+    if references.missing:
+        raise InputError(f"{model}: {references.missing}, so there is nothing to compare {artifact} with")
     say("running the artifact")
     with alone(artifact) as copy:
-        return verify(run_artifact(copy, form, references.inputs, ""), references.outputs, references.exact, budget)
+        found = run_artifact(copy, form, references.inputs, emulator)
+    return verify(found, references.outputs, references.exact, budget)
 
 
 def _report(

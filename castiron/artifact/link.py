@@ -1,4 +1,6 @@
-"""Model objects and runtime objects to files: executable, shared library, archive, folder of sources."""
+"""Model objects and runtime objects to files: executable, shared library, archive, folder of sources.
+
+`output` is always in the staging folder: what is half written there never reaches the user."""
 
 from __future__ import annotations
 
@@ -8,12 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from castiron.artifact.files import whole
-from castiron.errors import InputError
+from castiron.options import Form
 from castiron.toolchain import elf, runtime, zig
 from castiron.toolchain.targets import InstructionSet, Target
 
 MODEL_FLAGS = ("-O2",)
+_TABLE_FLAGS: Mapping[Form, tuple[str, ...]] = {
+    Form.EXE: ("-Os", "-DCI_MAIN"),
+    Form.SHARED: ("-Os", "-DCI_SHARED"),
+    Form.STATIC: ("-Os",),
+}
 
 
 @dataclass(frozen=True)
@@ -41,18 +47,25 @@ def write_code(code: Code, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def objects(job: Job, triple: str, flags: Sequence[str] = ()) -> list[Path]:
-    """The model's own objects: the steps once an instruction set (they call no C library, so they serve any), and the tables.
+def objects(job: Job, form: Form) -> list[Path]:
+    """All objects of an artifact but its blobs: the model's steps once an instruction set, its tables, and the runtime.
 
-    What this build has compiled before is not compiled again."""
-    code = job.code
+    What this build has compiled before is not compiled again; the runtime's objects come from the cache."""
+    code, target = job.code, job.target
     write_code(code, job.work)
     steps = [
-        zig.Unit(job.work / f"{code.name}.c", job.target.static_triple, (*MODEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"), (runtime.FOLDER,))
+        zig.Unit(
+            job.work / f"{code.name}.c",
+            target.static_triple,  # they call no C library, so they serve any
+            (*MODEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"),
+            (runtime.FOLDER,),
+        )
         for isa in job.isas
     ]
-    tables = zig.Unit(job.work / f"{code.name}_api.c", triple, ("-Os", *flags), (runtime.FOLDER, job.work))
-    return zig.in_parallel(lambda unit: _compiled(unit, job.work), [*steps, tables])
+    triple = runtime.triple_of(target, form)
+    tables = zig.Unit(job.work / f"{code.name}_api.c", triple, _TABLE_FLAGS[form], (runtime.FOLDER, job.work))
+    own = zig.in_parallel(lambda unit: _compiled(unit, job.work), [*steps, tables])
+    return [*own, *runtime.objects(runtime.units(target, job.isas, code.kernels, form))]
 
 
 def _compiled(unit: zig.Unit, folder: Path) -> Path:
@@ -63,74 +76,65 @@ def _compiled(unit: zig.Unit, folder: Path) -> Path:
     return target
 
 
-def blobs_object(job: Job, blobs: Sequence[elf.Blob]) -> list[Path]:
-    """The object with weights, constants and self-test; nothing where there are none."""
+def _with_blobs(job: Job, form: Form, blobs: Sequence[elf.Blob]) -> list[Path]:
+    made = objects(job, form)
     if not blobs:
-        return []
-    size = sum(blob.size for blob in blobs)
-    if size > elf.LIMIT:
-        raise InputError(
-            f"{job.code.name}: {size:,} bytes of weights do not fit inside one file (the object format ends at about 2 GiB); "
-            "build with --weights file, which has no such limit"
-        )
+        return made
     path = job.work / f"{job.code.name}_blobs.{job.target.arch}.o"
     elf.write_object(path, job.target.machine, blobs)
-    return [path]
+    return [*made, path]
 
 
 def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A static, position-independent, stripped executable."""
-    triple = job.target.static_triple
-    parts = runtime.objects(runtime.units(job.target, job.isas, job.code.kernels, exe=True, shared=False))
-    own = objects(job, triple, ("-DCI_MAIN",))
-    with whole(output) as temporary:
-        _link(triple, ["-static-pie"], [*own, *blobs_object(job, blobs), *parts], temporary)
+    _link(job.target.static_triple, ["-static-pie"], _with_blobs(job, Form.EXE, blobs), output)
 
 
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
-    """A shared library; only the symbols of its header are visible."""
-    triple = job.target.shared_triple
-    parts = runtime.objects(runtime.units(job.target, job.isas, job.code.kernels, exe=False, shared=True))
-    own = objects(job, triple, ("-DCI_SHARED",))
-    with whole(output) as temporary:
-        _link(triple, ["-shared", f"-Wl,-soname,{output.name}"], [*own, *blobs_object(job, blobs), *parts], temporary)
-    _write_header(job, output)
+    """A shared library and its header; only the symbols of the header are visible."""
+    flags = ["-shared", f"-Wl,-soname,{output.name}"]
+    _link(job.target.shared_triple, flags, _with_blobs(job, Form.SHARED, blobs), output)
+    _write_header(job, output.parent)
 
 
 def static(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
-    """An archive with everything in it. Its objects use plain POSIX names, so musl's and glibc's linkers take it."""
-    triple = job.target.static_triple
-    parts = runtime.objects(runtime.units(job.target, job.isas, job.code.kernels, exe=False, shared=False))
-    own = objects(job, triple)
-    with whole(output) as temporary:
-        members = [str(p) for p in (*own, *blobs_object(job, blobs), *parts)]
-        zig.run(["ar", "rcs", str(temporary), *members], output.name)
-    _write_header(job, output)
+    """An archive with everything in it, and its header."""
+    members = _with_blobs(job, Form.STATIC, blobs)
+    zig.run(["ar", "rcs", str(output), *map(str, members)], output.name)
+    _write_header(job, output.parent)
 
 
 def _link(triple: str, flags: Sequence[str], objects: Sequence[Path], output: Path) -> None:
     zig.run(["cc", "-target", triple, *zig.LINK, *flags, *map(str, objects), "-o", str(output)], output.name)
 
 
-def _write_header(job: Job, output: Path) -> None:
+def _write_header(job: Job, folder: Path) -> None:
     name = f"{job.code.name}.h"
-    with whole(output.parent / name) as temporary:
-        temporary.write_text(job.code.files[name])
+    (folder / name).write_text(job.code.files[name])
 
 
-def source(job: Job, data: Mapping[str, bytes | Path], output: Path, readme: str) -> None:
+def source(job: Job, blobs: Sequence[elf.Blob], texts: Mapping[str, str], output: Path) -> None:
     """A folder that any C11 compiler builds: the model's C, the runtime's C, and the blobs as files beside `blobs.S`."""
-    with whole(output) as folder:
-        folder.mkdir()
-        write_code(job.code, folder)
-        kernels = runtime.kernel_sources(job.code.kernels)
-        for path in (*runtime.FOLDER.rglob("*.h"), *runtime.files("core"), *runtime.files("exe"), *kernels):
-            target = folder / "runtime" / path.relative_to(runtime.FOLDER)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, target)
-        (folder / "README.md").write_text(readme)
-        for name, content in data.items():
-            if isinstance(content, Path):
-                shutil.copy(content, folder / name)
-            else:
-                (folder / name).write_bytes(content)
+    output.mkdir()
+    write_code(job.code, output)
+    kernels = runtime.kernel_sources(job.code.kernels)
+    for path in (*runtime.FOLDER.rglob("*.h"), *runtime.files("core"), *runtime.files("exe"), *kernels):
+        target = output / "runtime" / path.relative_to(runtime.FOLDER)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    for name, text in texts.items():
+        (output / name).write_text(text)
+    for blob in blobs:
+        with (output / f"{blob.symbol}.bin").open("wb") as file:
+            blob.copy(file)
+    if blobs:
+        (output / "blobs.S").write_text(_assembly([blob.symbol for blob in blobs]))
+
+
+def _assembly(symbols: Sequence[str]) -> str:
+    """Assembly (of any ELF assembler) that takes each `SYMBOL.bin` into read-only data under its symbol."""
+    lines = ['    .section .rodata,"a"']
+    for symbol in symbols:
+        lines += [f"    .globl {symbol}", f"    .hidden {symbol}", "    .balign 64", f"{symbol}:"]
+        lines += [f'    .incbin "{symbol}.bin"']
+    return "\n".join([*lines, '    .section .note.GNU-stack,"",%progbits', ""])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from castiron.errors import CastironError, InputError, WeightsError
+from castiron.toolchain.zig import how_it_ended
 
 
 def call(command: Sequence[str]) -> str:
@@ -13,5 +15,5 @@ def call(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return done.stdout
-    message = done.stderr.strip() or f"{command[0]} ended with status {done.returncode} and no message"
+    message = done.stderr.strip() or f"{Path(command[0]).name} {how_it_ended(done.returncode)} and said nothing"
     raise {2: InputError, 3: WeightsError, 4: MemoryError}.get(done.returncode, CastironError)(message)

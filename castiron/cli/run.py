@@ -11,14 +11,14 @@ import numpy as np
 from castiron.artifact.files import whole
 from castiron.cli.build import parse_shapes
 from castiron.errors import InputError
-from castiron.frontend.source import Source
+from castiron.frontend.source import Source, load
 from castiron.lab.compare import read
-from castiron.pipeline import reference_inputs, source_of
+from castiron.lab.reference import reference_inputs
 
 
 def run_command(model: str, inputs: Sequence[str], output: Path | None, shapes: Sequence[str]) -> None:
     """Runs the model in its framework; without inputs, on the example ones."""
-    source = source_of(model)
+    source = load(model)
     given = _given(source, inputs) if inputs else reference_inputs(source, parse_shapes(shapes))
     if source.run is None:
         raise InputError(f"{model} cannot be run here: install onnxruntime (pip install onnxruntime)")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from castiron.artifact.files import PACKED_HEADER, PACKED_MAGIC
+from castiron.artifact.identify import Artifact
+from castiron.artifact.load import load
 from castiron.artifact.process import call
-from castiron.errors import CastironError, InputError, ModelError, WeightsError
-
-_ELF = b"\x7fELF"
+from castiron.errors import InputError, ModelError, WeightsError
+from castiron.options import Form
+from castiron.toolchain import targets
 
 
 def describe(file: Path) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def describe(file: Path) -> dict[str, Any]:
         start = stream.read(PACKED_HEADER.size)
     if start.startswith(PACKED_MAGIC):
         return _packed(file, start)
-    if start.startswith(_ELF):
+    if Artifact.is_binary(start):
         return _artifact(file)
     if file.suffix == ".safetensors":
         return _safetensors(file)
@@ -41,18 +42,19 @@ def _packed(file: Path, start: bytes) -> dict[str, Any]:
 
 
 def _artifact(file: Path) -> dict[str, Any]:
-    data = file.read_bytes() if file.stat().st_size < (64 << 20) else b""
-    if os.access(file, os.X_OK) and b".so" not in file.name.encode():
-        try:
-            return {"kind": "executable", **json.loads(call([str(file.resolve()), "--info"]))}
-        except (CastironError, ValueError, OSError) as error:
-            raise InputError(f"{file} is an executable, but not one that castiron built for this machine ({error})") from None
-    if data and b"castiron_name" not in data:
-        raise InputError(f"{file} is an ELF file that castiron did not build")
-    from castiron.artifact.load import load
-
-    model = load(file)
-    return {"kind": "shared library", "name": model.name, "inputs": list(model.inputs), "outputs": list(model.outputs)}
+    found = Artifact.of(file)
+    emulator = targets.find(found.target).emulator
+    if found.form == Form.STATIC:
+        return {"kind": "static library", "target": found.target, "name": found.name}
+    if found.form == Form.EXE and emulator is not None:
+        told = json.loads(call([*([emulator] if emulator else []), str(file.resolve()), "--info"]))
+        return {"kind": "executable", "target": found.target, **told}
+    if found.form == Form.SHARED and emulator == "":
+        model = load(file)
+        ports = {"inputs": list(model.inputs), "outputs": list(model.outputs)}
+        return {"kind": "shared library", "target": found.target, "name": model.name, **ports}
+    kind = "executable" if found.form == Form.EXE else "shared library"
+    return {"kind": kind, "target": found.target, "about": "runs on another machine; nothing more can be told here"}
 
 
 def _safetensors(file: Path) -> dict[str, Any]:
@@ -74,10 +76,10 @@ def _safetensors(file: Path) -> dict[str, Any]:
 
 
 def _model(file: Path) -> dict[str, Any]:
-    from castiron.frontend.source import load
+    from castiron.frontend import source as frontend
 
     try:
-        source = load(str(file))
+        source = frontend.load(str(file))
     except ModelError as error:
         raise ModelError(f"{file} is no model, weights file or artifact that castiron knows: {error}") from None
     graph = source.model.graph

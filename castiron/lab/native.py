@@ -10,9 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from castiron.artifact.identify import Artifact
 from castiron.artifact.load import load
 from castiron.artifact.process import call
+from castiron.errors import InputError
 from castiron.options import Form
+from castiron.toolchain import targets
 
 
 def run_executable(
@@ -38,6 +41,19 @@ def run_artifact(path: Path, form: Form, inputs: Mapping[str, np.ndarray], emula
     if form == Form.SHARED:
         return run_shared(path, inputs)
     return run_executable(path, inputs, emulator=emulator)
+
+
+def runnable(artifact: Path) -> tuple[Form, str]:
+    """The form of an executable or shared library, and the emulator that runs it here ("": none is needed).
+
+    InputError where it is neither, or cannot run on this machine."""
+    found = Artifact.of(artifact)
+    if found.form not in (Form.EXE, Form.SHARED):
+        raise InputError(f"{artifact} is a static library; link it into a program, or build an executable of the same model")
+    emulator = targets.find(found.target).emulator
+    if emulator is None or (emulator and found.form == Form.SHARED):
+        raise InputError(f"{artifact} is for {found.target}: it cannot be run on this machine")
+    return found.form, emulator
 
 
 @contextmanager

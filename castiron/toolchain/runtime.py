@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import castiron
+from castiron.options import Form
 from castiron.toolchain.targets import InstructionSet, Target
 from castiron.toolchain.zig import Unit, cached, in_parallel
 
@@ -35,21 +36,26 @@ def kernel_sources(kernels: Iterable[str]) -> list[Path]:
     return [FOLDER / "kernels" / name for name in sorted({f for k in kernels for f in _KERNEL_FILES[k]})]
 
 
-def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str], exe: bool, shared: bool) -> list[Unit]:
+def triple_of(target: Target, form: Form) -> str:
+    """What the parts of an artifact that call the C library are compiled for.
+
+    Archives go through the headers of glibc: its types (pthread_attr_t on arm64) are never smaller than those of musl, and
+    the functions have the same names, so both linkers take them."""
+    return target.static_triple if form == Form.EXE else target.shared_triple
+
+
+def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str], form: Form) -> list[Unit]:
     """What an artifact needs of the runtime: the kernels in use once an instruction set, core, and for a program main.
 
-    Kernels call no C library, so those of static files serve libraries too."""
-    flags = (*SMALL_FLAGS, *(("-DCI_SHARED",) if shared else ()))
-    triple = target.shared_triple if shared else target.static_triple
+    Kernels call no C library, so the same objects serve every form."""
+    flags = (*SMALL_FLAGS, *(("-DCI_SHARED",) if form == Form.SHARED else ()))
     out = [
         Unit(source, target.static_triple, (*KERNEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"), (FOLDER,))
         for source in kernel_sources(kernels)
         for isa in isas
     ]
-    out += [Unit(source, triple, flags, (FOLDER,)) for source in files("core")]
-    if exe:
-        out += [Unit(source, triple, flags, (FOLDER,)) for source in files("exe")]
-    return out
+    parts = [*files("core"), *(files("exe") if form == Form.EXE else [])]
+    return [*out, *(Unit(source, triple_of(target, form), flags, (FOLDER,)) for source in parts)]
 
 
 def objects(wanted: Sequence[Unit]) -> list[Path]:

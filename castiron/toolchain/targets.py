@@ -83,7 +83,7 @@ def chosen(target: Target, levels: tuple[str, ...] | None) -> tuple[InstructionS
     """The instruction sets named by `--cpu`, best first; all of the target's where nothing is named."""
     if not levels:
         return target.isas
-    wanted = {level.replace("_", "-").removeprefix("x86-64-").removeprefix("x86-") for level in levels}
+    wanted = {level.strip().replace("_", "-").removeprefix("x86-64-").removeprefix("x86-") for level in levels}
     known = {isa.name.removeprefix("x86-64-"): isa for isa in target.isas}
     for level in wanted - set(known):
         raise InputError(f"--cpu {level!r} is no instruction set of {target.name}; choose among {', '.join(i.name for i in target.isas)}")

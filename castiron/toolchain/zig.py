@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -63,13 +65,21 @@ def run(arguments: Sequence[str], what: str, cwd: Path | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=cwd)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()
-        shown = "\n".join(lines[:8])
-        raise ToolchainError(f"the C compiler failed on {what} (status {done.returncode}):\n{shown}", command, done.stderr)
+        shown = "\n".join(["", *lines[:8]])
+        message = f"the C compiler {how_it_ended(done.returncode)} on {what}{':' if lines else ''}{shown}"
+        raise ToolchainError(message, command, done.stderr)
+
+
+def how_it_ended(status: int) -> str:
+    """A status of `subprocess` in words."""
+    if status >= 0:
+        return f"ended with status {status}"
+    return f"was ended by signal {-status} ({signal.strsignal(-status) or 'unknown'})"
 
 
 def compile_unit(unit: Unit, target: Path) -> None:
     """One object file, whole or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.o")
+    temporary = target.with_name(f".{target.stem}.{os.getpid()}.{threading.get_ident()}.o")
     includes = [f"-iquote{folder}" for folder in unit.include]
     arguments = ["cc", "-target", unit.triple, *COMMON, *unit.flags, *includes, "-c", str(unit.source), "-o", str(temporary)]
     try:
@@ -109,11 +119,13 @@ def build_libc(triple: str) -> None:
     """Compiles and links an empty program, so that the C library of `triple` is in the cache."""
     folder = environment().cache / "ready"
     folder.mkdir(parents=True, exist_ok=True)
-    source = folder / "empty.c"
+    source, output = (folder / f"{triple}.{os.getpid()}.{suffix}" for suffix in ("c", "out"))
     source.write_text("int main(void) { return 0; }\n")
-    shared = "gnu" in triple
-    output = folder / f"{triple}.{os.getpid()}.out"
-    run(["cc", "-target", triple, *LINK, "-shared" if shared else "-static-pie", str(source), "-o", str(output)], f"the C library of {triple}")
-    output.unlink(missing_ok=True)
+    form = "-shared" if "gnu" in triple else "-static-pie"
+    try:
+        run(["cc", "-target", triple, *LINK, form, str(source), "-o", str(output)], f"the C library of {triple}")
+    finally:
+        source.unlink(missing_ok=True)
+        output.unlink(missing_ok=True)
     (folder / f"{triple}-{version()}").touch()
 

@@ -1,0 +1,57 @@
+"""What an artifact is, told from its bytes without running it."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from castiron.errors import InputError
+from castiron.options import Form
+from castiron.toolchain import targets
+
+_ELF, _ARCHIVE = b"\x7fELF", b"!<arch>\n"
+
+# The runtime reads this variable in every form; libraries have this function, archives a name that ends so.
+_MARK, _SHARED_MARK, _STATIC_MARK = b"CASTIRON_CPU", b"castiron_name\0", re.compile(rb"(\w+)_session_run\b")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file that castiron built: its form, the target it is for, and the model's name where the file tells it."""
+
+    form: Form
+    target: str
+    name: str = ""
+
+    @staticmethod
+    def of(file: Path) -> Artifact:
+        """InputError where `file` is missing, no ELF file or archive, or not castiron's."""
+        try:
+            with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _identified(file, data)
+        except FileNotFoundError:
+            raise InputError(f"{file} does not exist") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{file} cannot be read: {error}") from None
+
+    @staticmethod
+    def is_binary(start: bytes) -> bool:
+        """Whether a file that begins so is an ELF file or an archive."""
+        return start.startswith((_ELF, _ARCHIVE))
+
+
+def _identified(file: Path, data: mmap.mmap) -> Artifact:
+    start = data.find(_ELF)
+    if not Artifact.is_binary(data[:8]) or start < 0 or data.find(_MARK) < 0:
+        raise InputError(f"{file} is not an artifact that castiron built")
+    (machine,) = struct.unpack_from("<H", data, start + 18)
+    target = next((t.name for t in targets.TARGETS.values() if t.machine == machine), None)
+    if target is None:
+        raise InputError(f"{file} is for a machine that castiron does not know (ELF machine {machine})")
+    if start == 0:
+        return Artifact(Form.SHARED if data.find(_SHARED_MARK) >= 0 else Form.EXE, target)
+    found = _STATIC_MARK.search(data)
+    return Artifact(Form.STATIC, target, found[1].decode() if found else "")
