@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from castiron.errors import Unsupported
+from castiron.graph.names import clean_names
 from castiron.graph.nodes import constant_of, is_standard
 
 _BATCH, _SPATIAL, _OTHER = (2, 3), (64, 96, 128), (5, 7, 11, 13)  # distinct, so that a mixed-up dimension shows
@@ -34,6 +35,7 @@ def example_inputs(
 
     Integers are small, and indices stay inside the tables they select from; masks select everything.
     """
+    model = clean_names(model)
     sizes: dict[str, int] = {}
     fixed = shapes or {}
     for value in model.graph.inputs:
@@ -75,19 +77,30 @@ def _array(value: ir.Value, dims: Sequence[int], random: np.random.Generator) ->
 
 
 def _extent(value: ir.Value) -> int:
-    """How far integers of an input may go: the smallest table that they index, else 0 and 1."""
+    """How far integers of an input may go: the smallest table that they select from, else 0 and 1."""
     found, seen, todo = [], {value}, [value]
     while todo:
         current = todo.pop()
         for node, position in ((u.node, u.idx) for u in current.uses()):
-            if is_standard(node, "Gather") and position == 1:
-                axis = node.attributes.get_int("axis", 0)
-                shape = node.inputs[0].shape if node.inputs[0] is not None else None
-                extent = None if shape is None else shape[axis]
-                if isinstance(extent, int) and constant_of(node.inputs[0]) is not None:
-                    found.append(extent)
+            extent = _table(node, position)
+            if extent is not None:
+                found.append(extent)
             elif is_standard(node, *_MOVES) and position == 0:
                 new = [v for v in node.outputs if v not in seen]
                 seen.update(new)
                 todo.extend(new)
     return max(1, min(found, default=2))
+
+
+def _table(node: ir.Node, position: int) -> int | None:
+    """The number of entries that input `position` selects from: rows to gather, classes of a one-hot code."""
+    if is_standard(node, "Gather") and position == 1:
+        rows = constant_of(node.inputs[0])
+        return None if rows is None else rows.shape[node.attributes.get_int("axis", 0)]
+    if is_standard(node, "OneHot") and position == 0:
+        depth = constant_of(node.inputs[1])
+        return None if depth is None else int(depth.item())
+    if is_standard(node, "Equal"):  # with 0, 1, 2, …: a one-hot code as TensorFlow's exporter writes it
+        codes = constant_of(node.inputs[1 - position])
+        return int(codes.max()) + 1 if codes is not None and codes.size > 1 else None
+    return None

@@ -38,9 +38,8 @@ def reference_inputs(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> d
     return example_inputs(source.model, shapes)
 
 
-def vectors(source: Source, shapes: Mapping[str, tuple[int, ...]], flops: int | None) -> Vectors:
-    """Runs the source. `flops`: how many operations a run takes, where that is known."""
-    inputs = reference_inputs(source, shapes)
+def vectors(source: Source, inputs: Arrays, flops: int) -> Vectors:
+    """Runs the source. `flops`: how many operations a run takes; 0 asks for float64 whatever it takes."""
     if source.run is None:
         return Vectors(inputs, {}, None, "", "neither onnxruntime nor a reference can run it here")
     try:
@@ -48,8 +47,10 @@ def vectors(source: Source, shapes: Mapping[str, tuple[int, ...]], flops: int | 
     except CastironError:
         raise
     except Exception as error:  # whatever the framework raises, in its own classes
-        raise InputError(f"the source itself fails on the example inputs, so nothing can be compared: {error}") from error
-    quick = source.framework == "pytorch" or (flops is not None and flops <= SLOW_FLOPS)
+        raise InputError(
+            f"the source itself fails on the example inputs, so nothing can be compared: {error}"
+        ) from error
+    quick = source.framework == "pytorch" or flops <= SLOW_FLOPS
     return Vectors(inputs, outputs, _exact(source, inputs) if quick else None, source.framework)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 
+import numpy as np
+
 from castiron.program import scalar
-from castiron.program.expr import Apply, Axis, Const, Expr, Reduce, constant, nodes
+from castiron.program.expr import Apply, Axis, Const, Expr, Reduce, constant, nodes, substitute
 from castiron.program.types import Buffer, Compute, Group, Program, Shape, Step, View, read, written
 
 
@@ -20,7 +23,7 @@ def extent(axes: tuple[Axis, ...]) -> Expr:
 
 
 def flops(step: Step) -> Expr:
-    """Floating-point operations of a step; a kernel's multiplication and addition count two, integer arithmetic none."""
+    """Floating-point operations of a step; a kernel's multiply-add counts two, integer arithmetic none."""
     if isinstance(step, View):
         return constant(0)
     if isinstance(step, Group):
@@ -65,3 +68,10 @@ def total_flops(program: Program) -> Expr:
     return reduce(lambda a, b: a + b, (flops(s) for s in program.steps), constant(0))
 
 
+def flops_on(program: Program, inputs: Mapping[str, np.ndarray]) -> int:
+    """Of all steps, with the sizes that these inputs give."""
+    sizes: dict[str, Expr] = {}
+    for size in program.sizes:
+        value = size.value if size.value is not None else constant(inputs[size.input].shape[size.dim])
+        sizes[size.name] = substitute(value, sizes)
+    return known(substitute(total_flops(program), sizes)) or 0
