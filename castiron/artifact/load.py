@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import os
 import re
@@ -9,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from castiron.errors import CastironError, InputError, WeightsError
@@ -20,9 +20,10 @@ MAX_RANK = 16
 _NUMPY: dict[int, np.dtype[Any]] = {
     1: np.dtype("float32"), 2: np.dtype("uint8"), 3: np.dtype("int8"), 4: np.dtype("uint16"), 5: np.dtype("int16"),
     6: np.dtype("int32"), 7: np.dtype("int64"), 9: np.dtype("bool"), 10: np.dtype("float16"), 11: np.dtype("float64"),
-    12: np.dtype("uint32"), 13: np.dtype("uint64"), 16: np.dtype(ml_dtypes.bfloat16),
+    12: np.dtype("uint32"), 13: np.dtype("uint64"),
 }  # fmt: skip
 _NUMBERS = {dtype: number for number, dtype in _NUMPY.items()}
+_BFLOAT16 = 16
 
 
 class _Array(ctypes.Structure):
@@ -42,20 +43,19 @@ class Model:
     """A loaded library. Call it with arrays by position or by name; it returns a dict of outputs by name.
 
     Inputs that are C-contiguous and of the right type are read in place, outputs are written straight into the arrays
-    returned. One Model holds one session: call it from one thread at a time.
+    returned. One Model holds one session: call it from one thread at a time. `close` frees it before Python would.
     """
 
     def __init__(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, threads: int = 0) -> None:
-        self._library = _open(Path(path))
+        self._handle, self._session = ctypes.c_void_p(), ctypes.c_void_p()
+        self._library: ctypes.CDLL | None = _open(Path(path))
         self.name = self._name(Path(path))
-        self._handle = ctypes.c_void_p()
         source = os.fsencode(weights) if weights is not None else None
         self._call("load", source, ctypes.byref(self._handle))
         self.inputs, self.outputs = self._ports("input"), self._ports("output")
-        self._session = ctypes.c_void_p()
         self._call("session_new", self._handle, ctypes.c_int(threads), ctypes.byref(self._session))
 
-    def __call__(self, *arrays: Any, **named: Any) -> dict[str, np.ndarray]:
+    def __call__(self, /, *arrays: Any, **named: Any) -> dict[str, np.ndarray]:
         """Runs the model. Shapes and types are checked against the model; a misfit is an InputError that names the input."""
         given = self._bind(arrays, named)
         inputs = (_Array * max(1, len(given)))(*(_described(a) for a in given))
@@ -63,7 +63,7 @@ class Model:
         self._call("session_shape", self._session, inputs, outputs)
         made = []
         for slot in outputs[: len(self.outputs)]:
-            array = np.empty(tuple(slot.dims[: slot.rank]), _NUMPY[slot.type])
+            array = np.empty(tuple(slot.dims[: slot.rank]), _dtype(slot.type))
             slot.data = array.ctypes.data
             made.append(array)
         self._call("session_run", self._session, inputs, outputs)
@@ -80,7 +80,7 @@ class Model:
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise InputError(f"input {missing[0]!r} is missing; the inputs are {', '.join(self.inputs)}")
-        return [np.asarray(given[name], order="C") for name in self.inputs]
+        return [np.require(given[name], requirements=("C", "A")) for name in self.inputs]
 
     def _ports(self, kind: str) -> tuple[str, ...]:
         get = getattr(self._library, f"{self.name}_{kind}_name")
@@ -91,34 +91,62 @@ class Model:
         return tuple(names)
 
     def _name(self, path: Path) -> str:
-        try:
-            get = self._library.castiron_name
-        except AttributeError:
-            raise InputError(f"{path} is a shared library, but not one that castiron built") from None
+        get = getattr(self._library, "castiron_name", None)
+        if get is None:
+            raise InputError(f"{path} is a shared library, but not one that castiron built")
         get.restype = ctypes.c_char_p
         return str(get().decode())
 
     def _call(self, function: str, *arguments: Any) -> None:
+        if self._library is None:
+            raise InputError(f"{self.name} has been closed")
         error = _Error()
         status = getattr(self._library, f"{self.name}_{function}")(*arguments, ctypes.byref(error))
         if status:
             message = error.text.decode(errors="replace")
             raise {2: InputError, 3: WeightsError, 4: MemoryError}.get(status, CastironError)(message)
 
-    def __del__(self) -> None:
-        library = getattr(self, "_library", None)
-        if library is not None and getattr(self, "_session", None):
+    def close(self) -> None:
+        """Frees session, weights and library. A later `load` of the same path then reads the file anew."""
+        library, self._library = self._library, None
+        if library is None:
+            return
+        if self._session:
             getattr(library, f"{self.name}_session_free")(self._session)
-        if library is not None and getattr(self, "_handle", None):
+        if self._handle:
             getattr(library, f"{self.name}_weights_free")(self._handle)
+        _ctypes.dlclose(library._handle)
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_library", None) is not None:
+            self.close()
+
+
+def _dtype(number: int) -> np.dtype[Any]:
+    if number == _BFLOAT16:
+        import ml_dtypes  # takes long to import, and few models need it
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return _NUMPY[number]
+
+
+def _number(array: np.ndarray) -> int:
+    number = _BFLOAT16 if array.dtype.name == "bfloat16" else _NUMBERS.get(array.dtype)
+    if number is None:
+        raise InputError(f"arrays of type {array.dtype} cannot be passed; convert to a numeric type first")
+    return number
 
 
 def _described(array: np.ndarray) -> _Array:
-    if array.dtype not in _NUMBERS:
-        raise InputError(f"arrays of type {array.dtype} cannot be passed; convert to a numeric type first")
     if array.ndim > MAX_RANK:
         raise InputError(f"an array of {array.ndim} dimensions cannot be passed; at most {MAX_RANK}")
-    return _Array(array.ctypes.data, _NUMBERS[array.dtype], array.ndim, (ctypes.c_int64 * MAX_RANK)(*array.shape))
+    return _Array(array.ctypes.data, _number(array), array.ndim, (ctypes.c_int64 * MAX_RANK)(*array.shape))
 
 
 def _open(path: Path) -> ctypes.CDLL:

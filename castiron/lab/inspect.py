@@ -50,8 +50,8 @@ def _artifact(file: Path) -> dict[str, Any]:
         told = json.loads(call([*([emulator] if emulator else []), str(file.resolve()), "--info"]))
         return {"kind": "executable", "target": found.target, **told}
     if found.form == Form.SHARED and emulator == "":
-        model = load(file)
-        ports = {"inputs": list(model.inputs), "outputs": list(model.outputs)}
+        with load(file) as model:
+            ports = {"inputs": list(model.inputs), "outputs": list(model.outputs)}
         return {"kind": "shared library", "target": found.target, "name": model.name, **ports}
     kind = "executable" if found.form == Form.EXE else "shared library"
     return {"kind": kind, "target": found.target, "about": "runs on another machine; nothing more can be told here"}

@@ -33,7 +33,8 @@ def run_executable(
 
 def run_shared(path: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of a shared library on `inputs`."""
-    return load(path)(**inputs)
+    with load(path) as model:
+        return model(**inputs)
 
 
 def run_artifact(path: Path, form: Form, inputs: Mapping[str, np.ndarray], emulator: str) -> dict[str, np.ndarray]:
