@@ -118,7 +118,7 @@ typedef struct ci_model {
     const ci_code *const *codes;  /* best instruction set first, NULL last */
 } ci_model;
 
-/* Kernels. Each exists once an instruction set; strides count elements. -------------------------------------------------- */
+/* Kernels, for each instruction set; strides count elements. -------------------------------------------------- */
 
 /* Called once for each finished tile, while it is in L1: `tile` holds rows x cols sums, `stride` floats from row to row.
    `outer` holds the indices of all axes but the last two (rows, columns); rows start at `row`, columns at `col`. */
@@ -170,9 +170,15 @@ typedef struct ci_recurrent {
 } ci_recurrent;
 #define CI_RECURRENT_SCRATCH(gates, batch, hidden) ((gates) * (batch) * (hidden) + 2 * (batch) * (hidden))
 
+/* What an instruction set brings to matmul and convolution (kernels/tile.h); the rest of them is common to all. */
+typedef struct ci_tiles ci_tiles;
+void ci_matmul_tiled(const ci_run *run, const ci_matmul *p, const ci_tiles *tiles);
+void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles);
+
 #define CI_DECLARE_KERNELS(isa)                                      \
-    void ci_matmul_##isa(const ci_run *, const ci_matmul *);         \
-    void ci_conv_##isa(const ci_run *, const ci_conv *);             \
+    extern const ci_tiles ci_tiles_##isa;                            \
+    static inline void ci_matmul_##isa(const ci_run *run, const ci_matmul *p) { ci_matmul_tiled(run, p, &ci_tiles_##isa); } \
+    static inline void ci_conv_##isa(const ci_run *run, const ci_conv *p) { ci_conv_tiled(run, p, &ci_tiles_##isa); } \
     void ci_lstm_##isa(const ci_run *, const ci_recurrent *);        \
     void ci_gru_##isa(const ci_run *, const ci_recurrent *);         \
     void ci_rnn_##isa(const ci_run *, const ci_recurrent *);

@@ -1,6 +1,7 @@
 /* Vectors of floats over a lane count that the instruction set gives: GNU vector extensions, so that kernels are written once.
 
-   Fused multiply-add is exact everywhere: where the machine has none, software does it (scalar.h). */
+   ci_multiply_add is where the law of bits parts machines with fused multiply-add from those without: doing it in software
+   (scalar.h) costs a hundred times the speed, and the sums are as good without. */
 #ifndef CASTIRON_VECTOR_H
 #define CASTIRON_VECTOR_H
 
@@ -10,11 +11,8 @@
 #define CI_LANES 16
 #elif defined(__AVX2__) && defined(__FMA__)
 #define CI_LANES 8
-#elif defined(__aarch64__) && defined(__ARM_NEON)
-#define CI_LANES 4
 #else
 #define CI_LANES 4
-#define CI_SOFTWARE_FMA 1
 #endif
 
 /* Before a loop of known length whose body must become straight code, for its arrays to become registers. */
@@ -49,42 +47,33 @@ CI_INLINE ci_vector ci_broadcast(float x)
 #endif
 #endif
 
-/* a * b + c, rounded once. */
-#if defined(CI_SOFTWARE_FMA)
-typedef double ci_wide __attribute__((vector_size(8 * CI_LANES)));
-typedef uint64_t ci_wide_bits __attribute__((vector_size(8 * CI_LANES)));
-
-/* What ci_fma_f32 of scalar.h does, a vector at a time. The product is exact in double; the sum is rounded to odd (towards
-   zero, then the last bit set where it was inexact), so that rounding to float afterwards is the only one that counts. */
-CI_INLINE ci_vector ci_fma(ci_vector a, ci_vector b, ci_vector c)
+/* a * b + c: rounded once where the machine can, else twice. */
+#if !CI_FMA
+CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)
 {
-    const ci_wide product = __builtin_convertvector(a, ci_wide) * __builtin_convertvector(b, ci_wide);
-    const ci_wide addend = __builtin_convertvector(c, ci_wide), sum = product + addend, of_addend = sum - product;
-    const ci_wide error = (product - (sum - of_addend)) + (addend - of_addend);
-    const ci_wide_bits inexact = (ci_wide_bits)((error < 0) | (error > 0)) >> 63; /* 1; not where error is NaN */
-    const ci_wide_bits away = ((ci_wide_bits)error ^ (ci_wide_bits)sum) >> 63 & inexact;
-    const ci_wide_bits odd = ((ci_wide_bits)sum - away) | inexact;
-    return __builtin_convertvector((ci_wide)odd, ci_vector);
+    return a * b + c;
 }
 #elif defined(CI_ELEMENTWISE_FMA)
-CI_INLINE ci_vector ci_fma(ci_vector a, ci_vector b, ci_vector c)
+CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)
 {
     return __builtin_elementwise_fma(a, b, c);
 }
 #elif defined(__aarch64__)
 #include <arm_neon.h>
-CI_INLINE ci_vector ci_fma(ci_vector a, ci_vector b, ci_vector c)
+CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)
 {
     return vfmaq_f32(c, a, b);
 }
 #else
 #include <immintrin.h>
-CI_INLINE ci_vector ci_fma(ci_vector a, ci_vector b, ci_vector c)
+CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)
 {
 #if CI_LANES == 16
     return _mm512_fmadd_ps(a, b, c);
-#else
+#elif CI_LANES == 8
     return _mm256_fmadd_ps(a, b, c);
+#else
+    return _mm_fmadd_ps(a, b, c);
 #endif
 }
 #endif

@@ -18,6 +18,9 @@ SMALL_FLAGS = ("-Os",)
 
 # A convolution of one tap is printed as a matmul; the linker drops what nobody calls.
 _KERNEL_FILES = {"matmul": ("matmul.c",), "conv": ("conv.c", "matmul.c"), "lstm": ("lstm.c",), "gru": ("gru.c",), "rnn": ("rnn.c",)}
+_TILE_FILES = ("sweep.c", "tiles.c")
+# Compiled once an instruction set, and how: tiles.c is straight code in one loop, -O3 finds nothing more to do there.
+_VECTOR_FILES = {"tiles.c": SMALL_FLAGS, "lstm.c": KERNEL_FLAGS, "gru.c": KERNEL_FLAGS, "rnn.c": KERNEL_FLAGS}
 
 
 def files(part: str) -> list[Path]:
@@ -33,7 +36,8 @@ def headers() -> bytes:
 
 def kernel_sources(kernels: Iterable[str]) -> list[Path]:
     """The files that hold these kernels."""
-    return [FOLDER / "kernels" / name for name in sorted({f for k in kernels for f in _KERNEL_FILES[k]})]
+    names = {f for k in kernels for f in (*_KERNEL_FILES[k], *_TILE_FILES)}
+    return [FOLDER / "kernels" / name for name in sorted(names)]
 
 
 def triple_of(target: Target, form: Form) -> str:
@@ -45,15 +49,15 @@ def triple_of(target: Target, form: Form) -> str:
 
 
 def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str], form: Form) -> list[Unit]:
-    """What an artifact needs of the runtime: the kernels in use once an instruction set, core, and for a program main.
+    """What an artifact needs of the runtime: the kernels in use (their arithmetic once an instruction set), core, and for a program main.
 
     Kernels call no C library, so the same objects serve every form."""
     flags = (*SMALL_FLAGS, *(("-DCI_SHARED",) if form == Form.SHARED else ()))
-    out = [
-        Unit(source, target.static_triple, (*KERNEL_FLAGS, *isa.flags, f"-DCI_ISA={isa.suffix}"), (FOLDER,))
-        for source in kernel_sources(kernels)
-        for isa in isas
-    ]
+    out = []
+    for source in kernel_sources(kernels):
+        vector = _VECTOR_FILES.get(source.name)
+        variants = [(*vector, *isa.flags, f"-DCI_ISA={isa.suffix}") for isa in isas] if vector else [SMALL_FLAGS]
+        out += [Unit(source, target.static_triple, variant, (FOLDER,)) for variant in variants]
     parts = [*files("core"), *(files("exe") if form == Form.EXE else [])]
     return [*out, *(Unit(source, triple_of(target, form), flags, (FOLDER,)) for source in parts)]
 

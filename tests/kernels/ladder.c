@@ -1,7 +1,7 @@
 /* Checks the runtime's kernels against their plain forms in double, prints one hash of all output bits, or times them.
 
-   Built once an instruction set with the kernels compiled for it under -DCI_LADDER. The hashes of all instruction sets must
-   agree. `ladder`: check and hash; `ladder --time`: GFLOP/s beside the peak of fused multiply-add. */
+   Built once an instruction set with the kernels compiled for it under -DCI_LADDER. The hashes of all instruction sets with
+   fused multiply-add must agree, and so must those of all without. `ladder`: check and hash; `ladder --time`: GFLOP/s beside the peak of fused multiply-add. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "../../castiron/runtime/castiron.h"
 #include "../../castiron/runtime/vector.h"
 
-void CI(matmul_plain)(const ci_matmul *p, double *sums);
-void CI(conv_plain)(const ci_conv *p, double *sums);
+void ci_matmul_plain(const ci_matmul *p, double *sums);
+void ci_conv_plain(const ci_conv *p, double *sums);
 void CI(rnn_plain)(const ci_recurrent *p, const float *x, double *h, double *work);
 void CI(lstm_plain)(const ci_recurrent *p, const float *x, double *h, double *c, double *work);
 void CI(gru_plain)(const ci_recurrent *p, const float *x, double *h, double *work);
@@ -157,7 +157,7 @@ static void check_matmul(int64_t m, int64_t n, int64_t k, bool special)
     memcpy(target.extents, (int64_t[]){p.b0, p.b1, p.b2}, 24);
     const int64_t count = batches * m * n;
     double *wanted = malloc((size_t)count * 8 + 8);
-    CI(matmul_plain)(&p, wanted);
+    ci_matmul_plain(&p, wanted);
     RUN(CI(matmul), &p, count);
     checked("matmul", target.out, wanted, count, special ? INFINITY : 1e-7 * (double)(k + 1));
     free(a), free(b), free(wanted), free(target.out);
@@ -189,7 +189,7 @@ static void check_conv(bool channels_last)
     memcpy(target.extents, (int64_t[]){p.n, p.g, p.d, p.h}, 32);
     const int64_t count = p.n * p.g * p.d * p.h * p.w * p.o;
     double *wanted = malloc((size_t)count * 8);
-    CI(conv_plain)(&p, wanted);
+    ci_conv_plain(&p, wanted);
     RUN(CI(conv), &p, count);
     checked("conv", target.out, wanted, count, 1e-7 * (double)(terms + 1));
     free(x), free(filter), free(wanted), free(target.out);
@@ -330,7 +330,7 @@ __attribute__((noinline)) static float peak(int64_t turns)
     for (int64_t i = 0; i < turns; i++) {
         CI_UNROLL
         for (int j = 0; j < CHAINS; j++)
-            sums[j] = ci_fma(sums[j], x, x);
+            sums[j] = ci_multiply_add(sums[j], x, x);
         __asm__ volatile("" : "+r"(turns));
     }
     CI_UNROLL

@@ -16,7 +16,7 @@ static double ci_conv_element(const ci_conv *p, const float *pixel, const float 
 }
 
 /* sums: [n][g][d][h][w][o]. */
-void CI(conv_plain)(const ci_conv *p, double *sums)
+void ci_conv_plain(const ci_conv *p, double *sums)
 {
     const int64_t terms = p->kd * p->kh * p->kw * p->c, count = p->n * p->g * p->d * p->h * p->w * p->o;
     for (int64_t i = 0; i < count; i++) {
@@ -36,6 +36,7 @@ void CI(conv_plain)(const ci_conv *p, double *sums)
 
 typedef struct ci_conv_job {
     const ci_conv *p;
+    const ci_tiles *tiles;
     ci_sums sums;
     ci_columns columns;
     int64_t chunk, chunks;
@@ -53,7 +54,8 @@ static void ci_conv_items(const ci_run *run, const void *argument, int64_t begin
         const float *x = p->x + outer[0] * p->x_n + outer[1] * p->x_g + outer[2] * p->x_d;
         const float *filter = p->filter + outer[1] * p->filter_g;
         for (; outer[3] < stop; outer[3]++)
-            ci_sweep(run, &job->sums, p->tile, outer, x + outer[3] * p->x_h, filter, 0, p->w, &job->columns, group);
+            ci_sweep(job->tiles, run, &job->sums, p->tile, outer, x + outer[3] * p->x_h, filter, 0, p->w, &job->columns,
+                     group);
     }
 }
 
@@ -89,12 +91,12 @@ static int64_t ci_conv_chunk(const ci_run *run, const ci_conv *p, int64_t items_
     return lines;
 }
 
-void CI(conv)(const ci_run *run, const ci_conv *p)
+void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles)
 {
     const int64_t images = p->n * p->g * p->d;
     if (images * p->h * p->w * p->o == 0)
         return;
-    ci_conv_job job = {.p = p, .sums = ci_conv_sums(p), .columns = ci_columns_of(p->o, p->w)};
+    ci_conv_job job = {.p = p, .tiles = tiles, .sums = ci_conv_sums(p), .columns = ci_columns_of(tiles, p->o, p->w)};
     job.chunk = ci_conv_chunk(run, p, images * job.columns.groups);
     job.chunks = (p->h + job.chunk - 1) / job.chunk;
     const int64_t elements = job.chunk * p->w * job.columns.group * CI_PANEL;

@@ -72,14 +72,15 @@ static inline void ci_recurrent_end(const ci_recurrent *p, const ci_state *state
 static inline void ci_recurrent_product(const ci_recurrent *p, const ci_state *state, const float *x, int64_t begin,
                                         int64_t end)
 {
-    _Alignas(64) float tile[CI_TILE_FLOATS];
+    _Alignas(64) float tile[CI_MOST_TILE_FLOATS];
     const ci_sums s = {1, 1, 1, p->hidden, 0, 0, 0, 1, p->batch, p->hidden, p->hidden * CI_PANEL};
-    const int64_t group = ci_group(p->batch), stop = (end + CI_PANEL - 1) / CI_PANEL, width = state->gates * p->hidden;
+    const int64_t group = ci_group(&CI(tiles), p->batch), stop = (end + CI_PANEL - 1) / CI_PANEL, width = state->gates * p->hidden;
     for (int64_t first = begin / CI_PANEL; first < stop; first += group) {
         const int64_t panels = ci_least(group, stop - first), column = first * CI_PANEL;
         const int64_t from = ci_most(begin, column), to = ci_least(end, column + panels * CI_PANEL);
         for (int64_t row = 0; row < p->batch;) {
-            const ci_done done = ci_next_tile(&s, x, p->recurrent + first * s.panel, panels, row, p->batch, tile);
+            const ci_done done = ci_next_tile(&CI(tiles), &s, x, p->recurrent + first * s.panel, panels, row, p->batch,
+                                              tile);
             for (int64_t i = 0; i < done.rows; i++)
                 memcpy(state->product + (row + i) * width + from, done.sums + i * done.stride + from - column,
                        (to - from) * sizeof(float));
@@ -89,7 +90,7 @@ static inline void ci_recurrent_product(const ci_recurrent *p, const ci_state *s
 }
 
 /* The functions are long, with software fma very long: one copy in the code, a vector's only where that is short. */
-#if defined(__clang__) && defined(CI_SOFTWARE_FMA)
+#if defined(__clang__) && !CI_FMA
 #define CI_ONE_COPY _Pragma("clang loop vectorize(disable) unroll(disable)")
 #elif defined(__clang__)
 #define CI_ONE_COPY _Pragma("clang loop interleave(disable) unroll(disable)")
