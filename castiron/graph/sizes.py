@@ -88,7 +88,7 @@ def size_expr(dim: int | ir.SymbolicDim) -> Expr:
         return constant(dim)
     if dim.value is None:
         raise Unsupported("a size is unknown")
-    return _convert(_expression(dim))
+    return _converted(str(dim.value))
 
 
 def shape_of(value: ir.Value) -> tuple[Expr, ...]:
@@ -127,9 +127,19 @@ def _is_sized(value: ir.Value, known: dict[str, tuple[str, int]]) -> bool:
 
 
 def _expression(dim: ir.SymbolicDim) -> sympy.Expr:
+    return _parsed(str(dim.value))
+
+
+@cache
+def _parsed(text: str) -> sympy.Expr:
     # One parser for all: what inference wrote, it reads.
     _register_rules()
-    return _symbolic_shapes.parse_symbolic_expression(str(dim.value))
+    return _symbolic_shapes.parse_symbolic_expression(text)
+
+
+@cache
+def _converted(text: str) -> Expr:
+    return _convert(_parsed(text))
 
 
 def _convert(e: sympy.Expr) -> Expr:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -377,23 +377,31 @@ def linear(e: Expr, variables: frozenset[str]) -> tuple[dict[str, Expr], Expr] |
 # Walking ------------------------------------------------------------------------------------------------------------------
 
 
-def nodes(e: Expr) -> Iterator[Expr]:
-    """Every distinct sub-expression, operands before users."""
+def nodes(e: Expr, known: Container[Expr] = ()) -> Iterator[Expr]:
+    """Every distinct sub-expression, operands before users; not those in `known`, nor what only they use."""
     seen: set[Expr] = set()
     stack: list[tuple[Expr, bool]] = [(e, False)]
     while stack:
         node, expanded = stack.pop()
         if expanded:
             yield node
-        elif node not in seen:
+        elif node not in seen and node not in known:
             seen.add(node)
             stack.append((node, True))
-            stack.extend((o, False) for o in reversed(node.operands))
+            stack.extend([(o, False) for o in reversed(node.operands)])
 
 
-def loads(e: Expr) -> list[Load]:
+_LOADS: weakref.WeakKeyDictionary[Expr, tuple[Load, ...]] = weakref.WeakKeyDictionary()
+
+
+def loads(e: Expr) -> tuple[Load, ...]:
     """The distinct loads in `e`, those in indices of others included."""
-    return [n for n in nodes(e) if isinstance(n, Load)]
+    found = _LOADS.get(e)
+    if found is None:
+        found = tuple(n for n in nodes(e) if isinstance(n, Load))
+        if not isinstance(e, Load):  # a value that holds its key would never be freed
+            _LOADS[e] = found
+    return found
 
 
 _FREE: weakref.WeakKeyDictionary[Expr, frozenset[str]] = weakref.WeakKeyDictionary()
@@ -401,9 +409,7 @@ _FREE: weakref.WeakKeyDictionary[Expr, frozenset[str]] = weakref.WeakKeyDictiona
 
 def free_variables(e: Expr) -> frozenset[str]:
     """Names of the axes and sizes that `e` depends on, those bound by its own reductions left out (their extents count)."""
-    for node in nodes(e):
-        if node in _FREE:
-            continue
+    for node in nodes(e, _FREE):
         if isinstance(node, Var):
             found = frozenset({node.name})
         else:
@@ -460,9 +466,8 @@ _TEXT: weakref.WeakKeyDictionary[Expr, str] = weakref.WeakKeyDictionary()
 
 def text(e: Expr) -> str:
     """`e` for a reader; the same for every run, so it also serves as a sorting key."""
-    for node in nodes(e):
-        if node not in _TEXT:
-            _TEXT[node] = _spelled(node, [_TEXT[o] for o in node.operands])
+    for node in nodes(e, _TEXT):
+        _TEXT[node] = _spelled(node, [_TEXT[o] for o in node.operands])
     return _TEXT[e]
 
 
