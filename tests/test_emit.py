@@ -31,7 +31,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="compares instruction sets of x86-64")
 def test_the_law_of_bits(library: ctypes.CDLL, tmp_path: Path) -> None:
     """Printed loops; kernels give other bits where nothing fuses multiply-add (test_kernels.py compares them)."""
-    cases = {name: case for name, case in CASES.items() if not any(isinstance(s, Kernel) for s in case[0].program.steps)}
+    cases = {n: c for n, c in CASES.items() if not any(isinstance(s, Kernel) for s in c[0].program.steps)}
     models = {_symbol(name): planned for name, (planned, _) in cases.items()}
     wide = harness.build(models, tmp_path, KERNELS, ["-O3", "-mcpu=x86_64_v3"])
     for name, (planned, inputs) in cases.items():

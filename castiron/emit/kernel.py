@@ -12,7 +12,7 @@ from castiron.emit.expr_c import literal
 from castiron.emit.memory import Memory
 from castiron.emit.nest import Part, is_plain, store
 from castiron.emit.reduce import reduction
-from castiron.emit.scope import SIMD, Block, Scope
+from castiron.emit.scope import TILE_SIMD, Block, Scope
 from castiron.errors import InternalError
 from castiron.program.expr import Acc, Axis, Const, Expr, Load, Var, free_variables, rewrite, substitute
 from castiron.program.kernels import KERNELS
@@ -200,7 +200,7 @@ def _epilogue(name: str, out: str, tile: Tile, memory: Memory) -> list[str]:
         col.lines.append(f"const int64_t {scope.axis(cols)} = col + c;")
     part = Part(out, (cols,), tile.store, value)
     store(scope, part, col)
-    row.nest([*([SIMD] if is_plain(part) else []), "for (int64_t c = 0; c < cols; c++) {"], col)
+    row.nest([*([TILE_SIMD] if is_plain(part) else []), "for (int64_t c = 0; c < cols; c++) {"], col)
     scope.top.nest(["for (int64_t r = 0; r < rows; r++) {"], row)
     head = [
         f"static void {name}(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows,",

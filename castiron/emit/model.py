@@ -25,13 +25,17 @@ _HEAD = [
     '#include "math.h"',
     '#include "reduce.h"',
     "",
-    "/* Before loops whose iterations are independent: temporaries never overlap, except element on element. */",
+    "/* Before loops whose iterations are independent: temporaries never overlap, except element on element.",
+    "   Rows of tiles are short: several vectors a turn would leave nothing but remainders. */",
     "#if defined(__clang__)",
     '#define CI_SIMD _Pragma("clang loop vectorize(assume_safety)")',
+    '#define CI_TILE_SIMD _Pragma("clang loop vectorize(assume_safety) interleave_count(1)")',
     "#elif defined(__GNUC__)",
     '#define CI_SIMD _Pragma("GCC ivdep")',
+    "#define CI_TILE_SIMD CI_SIMD",
     "#else",
     "#define CI_SIMD",
+    "#define CI_TILE_SIMD",
     "#endif",
     "#if defined(__clang__)",
     '#pragma clang diagnostic ignored "-Wpass-failed"',
@@ -41,6 +45,14 @@ _HEAD = [
     '#pragma GCC diagnostic ignored "-Wtautological-compare"',
     "#endif",
 ]
+
+# Weights are prepared once, at build or at load: that code need not be fast, and most of it would be copies of loops.
+_SMALL_BEGIN = [
+    "#if defined(__clang__)",
+    "#pragma clang attribute push(__attribute__((minsize)), apply_to = function)",
+    "#endif",
+]
+_SMALL_END = ["#if defined(__clang__)", "#pragma clang attribute pop", "#endif"]
 
 ISA_NAMES = {
     "x86_64_v2": "x86-64-v2",
@@ -55,18 +67,24 @@ def code_file(name: str, prepare: Planned, forward: Planned, model: ModelInfo, n
     """The text of NAME.c. `numbers`: each size's place in run->sizes."""
     lines = [*_title(name, model), "", *comment("\n".join(_memory_map(prepare) + _memory_map(forward))), *_HEAD]
     namer = Namer()
-    tables = []
-    for planned in (prepare, forward):
-        memory = Memory(planned, numbers)
-        rows = []
-        for step in planned.program.steps:
-            if isinstance(step, View):
-                continue
-            function = namer(f"{planned.program.name}_{step.name}")
-            lines += ["", *comment(describe(step, planned)), *_printed(function, step, memory)]
-            rows.append(f"{{{quoted(step.name)}, {quoted(_operators(step))}, {function}}},")
-        tables.append(rows)
-    return indented([*lines, "", *_tables(name, *tables)])
+    prepare_lines, prepare_rows = _steps(prepare, numbers, namer)
+    forward_lines, forward_rows = _steps(forward, numbers, namer)
+    if prepare_lines:
+        lines += ["", *_SMALL_BEGIN, *prepare_lines, "", *_SMALL_END]
+    return indented([*lines, *forward_lines, "", *_tables(name, prepare_rows, forward_rows)])
+
+
+def _steps(planned: Planned, numbers: Mapping[str, int], namer: Namer) -> tuple[list[str], list[str]]:
+    """The functions of a program's steps, and the rows of its table."""
+    memory = Memory(planned, numbers)
+    lines, rows = [], []
+    for step in planned.program.steps:
+        if isinstance(step, View):
+            continue
+        function = namer(f"{planned.program.name}_{step.name}")
+        lines += ["", *comment(describe(step, planned)), *_printed(function, step, memory)]
+        rows.append(f"{{{quoted(step.name)}, {quoted(_operators(step))}, {function}}},")
+    return lines, rows
 
 
 def _title(name: str, model: ModelInfo) -> list[str]:

@@ -29,6 +29,7 @@ from castiron.program.expr import (
 from castiron.program.scalar import FLOATS
 
 SIMD = "CI_SIMD"
+TILE_SIMD = "CI_TILE_SIMD"
 
 
 class Block:
