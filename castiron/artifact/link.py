@@ -87,7 +87,7 @@ def _with_blobs(job: Job, form: Form, blobs: Sequence[elf.Blob]) -> list[Path]:
 
 def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A static, position-independent, stripped executable."""
-    _link(job.target.static_triple, ["-static-pie"], _with_blobs(job, Form.EXE, blobs), output)
+    _link(job.target.static_triple, zig.EXECUTABLE, _with_blobs(job, Form.EXE, blobs), output)
 
 
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:

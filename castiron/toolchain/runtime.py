@@ -15,6 +15,7 @@ FOLDER = Path(castiron.__file__).parent / "runtime"
 
 KERNEL_FLAGS = ("-O3",)
 SMALL_FLAGS = ("-Os",)
+TINY_FLAGS = ("-Os", "-Xclang", "-Oz")  # zig takes -Oz for -Os
 
 # A convolution of one tap is printed as a matmul; the linker drops what nobody calls.
 _KERNEL_FILES = {"matmul": ("matmul.c",), "conv": ("conv.c", "matmul.c"), "lstm": ("lstm.c",), "gru": ("gru.c",), "rnn": ("rnn.c",)}
@@ -52,7 +53,7 @@ def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str]
     """What an artifact needs of the runtime: the kernels in use (their arithmetic once an instruction set), core, and for a program main.
 
     Kernels call no C library, so the same objects serve every form."""
-    flags = (*SMALL_FLAGS, *(("-DCI_SHARED",) if form == Form.SHARED else ()))
+    flags = (*TINY_FLAGS, *(("-DCI_SHARED",) if form == Form.SHARED else ()))
     out = []
     for source in kernel_sources(kernels):
         vector = _VECTOR_FILES.get(source.name)

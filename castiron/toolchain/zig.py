@@ -22,11 +22,13 @@ from castiron.options import environment
 # -fwrapv: ONNX integers wrap around.
 COMMON = ("-std=c11", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing", "-g0",
           "-ffunction-sections", "-fdata-sections", "-fvisibility=hidden", "-fPIC", "-fno-stack-protector",
-          "-fno-asynchronous-unwind-tables", "-Wall", "-Wextra", "-Werror=implicit-function-declaration")
+          "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wall", "-Wextra", "-Werror=implicit-function-declaration")
 
 # One optimization level for all links: zig builds a C library for each level it meets. -z noexecstack and relro are its
-# defaults; executables are position-independent, so their addresses differ at each start.
+# defaults.
 LINK = ("-Os", "-fPIC", "-s", "-Wl,--gc-sections", "-Wl,-z,relro,-z,now")
+# Position-independent (zig takes -static-pie for -static unless -fPIE asks for it): addresses differ at each start.
+EXECUTABLE = ("-static-pie", "-fPIE", f"-Wl,-T,{Path(__file__).with_name('executable.ld')}")
 
 Progress = Callable[[str], None]
 T = TypeVar("T")
@@ -121,9 +123,9 @@ def build_libc(triple: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     source, output = (folder / f"{triple}.{os.getpid()}.{suffix}" for suffix in ("c", "out"))
     source.write_text("int main(void) { return 0; }\n")
-    form = "-shared" if "gnu" in triple else "-static-pie"
+    form = ("-shared",) if "gnu" in triple else EXECUTABLE
     try:
-        run(["cc", "-target", triple, *LINK, form, str(source), "-o", str(output)], f"the C library of {triple}")
+        run(["cc", "-target", triple, *LINK, *form, str(source), "-o", str(output)], f"the C library of {triple}")
     finally:
         source.unlink(missing_ok=True)
         output.unlink(missing_ok=True)
