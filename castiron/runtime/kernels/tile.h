@@ -3,14 +3,14 @@
    A tile is some rows of `a` times some panels of `b` (16 columns each). What an instruction set brings is in tiles.c: sums
    of tiles of a few shapes. All else is the same code for all of them.
 
-   The law of bits: an element's terms are taken in order, in blocks of 256; a block is one chain of multiply-adds from 0, and
+   The law of bits: an element's terms are taken in order, in blocks of 128; a block is one chain of multiply-adds from 0, and
    blocks are added up in order. No element depends on the tile it is in, so the shape of tiles is free. */
 #ifndef CASTIRON_TILE_H
 #define CASTIRON_TILE_H
 
 #include "../castiron.h"
 
-#define CI_BLOCK 256
+#define CI_BLOCK 128
 #define CI_PANEL 16
 #define CI_MOST_PANELS 4
 #define CI_MOST_TILE_FLOATS (14 * 2 * CI_PANEL)
