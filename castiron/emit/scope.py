@@ -22,6 +22,7 @@ from castiron.program.expr import (
     Reduce,
     Var,
     free_variables,
+    from_polynomial,
     nodes,
     polynomial,
     text,
@@ -199,25 +200,42 @@ class Scope:
         return expr_c.operation(e.op, arguments, [a.type for a in e.args], e.type)
 
     def _polynomial(self, e: Expr, block: Block) -> C:
-        """Terms of outer loops first: what stays the same in an inner loop stands together."""
+        """Terms of outer loops first: what stays the same in an inner loop stands together, by name where it is long."""
         depth = {name: i for i, name in enumerate(self.axes)}
 
-        def key(term: tuple[tuple[Expr, ...], int]) -> tuple[bool, bool, int, list[str]]:
-            known = [depth.get(v, -1) for a in term[0] for v in free_variables(a)]
-            return term[1] < 0, not term[0], max(known, default=-1), [text(a) for a in term[0]]
+        def level(monomial: tuple[Expr, ...]) -> int:
+            return max((depth.get(v, -1) for a in monomial for v in free_variables(a)), default=-1)
 
+        def key(term: tuple[tuple[Expr, ...], int]) -> tuple[bool, bool, int, list[str]]:
+            return term[1] < 0, not term[0], level(term[0]), [text(a) for a in term[0]]
+
+        terms = polynomial(e)
+        innermost = max(map(level, terms), default=-1)
+        outer = {m: n for m, n in terms.items() if 0 <= level(m) < innermost}
         total: C | None = None
-        for monomial, number in sorted(polynomial(e).items(), key=key):
-            factors = [self.value(a, block) for a in monomial]
-            size = abs(number) if total is not None else number
-            if size != 1 or not factors:
-                factors.append(expr_c.literal(size, INT64))
-            term = factors[0]
-            for factor in factors[1:]:
-                term = expr_c.infix(term, "*", factor)
-            total = term if total is None else expr_c.infix(total, "+" if number > 0 else "-", term)
+        if len(outer) > 1 and any(len(m) > 1 for m in outer):
+            terms = {m: n for m, n in terms.items() if m not in outer}
+            total = self._hoisted(from_polynomial(outer), block)
+        for monomial, number in sorted(terms.items(), key=key):
+            total = self._term(total, monomial, number, block)
         assert total is not None
         return total
+
+    def _hoisted(self, e: Expr, block: Block) -> C:
+        """`e` by a name in the outermost block that can hold it."""
+        home = self._home(e, block)
+        return block.find(e) or self.named(e, self._compute(e, home), home)
+
+    def _term(self, total: C | None, monomial: tuple[Expr, ...], number: int, block: Block) -> C:
+        """`total` and one more term."""
+        factors = [self.value(a, block) for a in monomial]
+        size = abs(number) if total is not None else number
+        if size != 1 or not factors:
+            factors.append(expr_c.literal(size, INT64))
+        term = factors[0]
+        for factor in factors[1:]:
+            term = expr_c.infix(term, "*", factor)
+        return term if total is None else expr_c.infix(total, "+" if number > 0 else "-", term)
 
     def _select(self, e: Apply, block: Block) -> C:
         """A conditional expression; a branch that needs statements of its own becomes if and else."""
