@@ -4,6 +4,7 @@
 #include "memory.h"
 
 #include "error.h"
+#include "reason.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,19 +41,19 @@ void ci_block_free(ci_block *block) {
 
 static int map(int file, const char *path, ci_block *block, ci_error *error) {
     struct stat about;
-    if (fstat(file, &about)) return ci_weights_fail(error, path, "cannot be read: %s", strerror(errno));
+    if (fstat(file, &about)) return ci_weights_fail(error, path, "cannot be read: %s", ci_reason(errno));
     if (!S_ISREG(about.st_mode))
         return ci_weights_fail(error, path, "is %s, not a file", S_ISDIR(about.st_mode) ? "a folder" : "a device or pipe");
     if (about.st_size == 0) return ci_weights_fail(error, path, "is empty");
     void *data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-    if (data == MAP_FAILED) return ci_weights_fail(error, path, "cannot be mapped: %s", strerror(errno));
+    if (data == MAP_FAILED) return ci_weights_fail(error, path, "cannot be mapped: %s", ci_reason(errno));
     *block = (ci_block){data, (size_t)about.st_size};
     return CI_OK;
 }
 
 int ci_file_map(const char *path, ci_block *block, ci_error *error) {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hang the caller */
-    if (file < 0) return ci_weights_fail(error, path, "cannot be opened: %s", strerror(errno));
+    if (file < 0) return ci_weights_fail(error, path, "cannot be opened: %s", ci_reason(errno));
     int status = map(file, path, block, error);
     close(file);
     return status;

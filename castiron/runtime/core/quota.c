@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +20,14 @@ static bool read_text(const char *path, char *text, size_t size) {
     return count > 0;
 }
 
+/* The number at `*at`, which moves behind it; 0 where there is none: "max", and -1, mean no quota. */
+static long long number(const char **at) {
+    long long value = 0;
+    while (**at == ' ') ++*at;
+    for (; **at >= '0' && **at <= '9' && value < LLONG_MAX / 10 - 1; ++*at) value = value * 10 + (**at - '0');
+    return value;
+}
+
 static int whole_cpus(long long quota, long long period) {
     if (quota <= 0 || period <= 0) return INT_MAX;
     long long cpus = (quota - 1) / period + 1;
@@ -29,15 +36,17 @@ static int whole_cpus(long long quota, long long period) {
 
 /* The quota that one control group itself sets. */
 static int group_cpus(const char *folder, bool unified) {
-    char path[PATH_MAX], text[64], *end;
+    char path[PATH_MAX], text[64];
+    const char *at = text;
     ci_text name = ci_text_in(path, sizeof path);
     ci_put(&name, "%s/%s", folder, unified ? "cpu.max" : "cpu.cfs_quota_us");
     if (!read_text(path, text, sizeof text)) return INT_MAX;
-    long long quota = strtoll(text, &end, 10); /* "max" reads as 0, no quota of version 1 as -1 */
-    if (unified) return whole_cpus(quota, strtoll(end, NULL, 10));
+    long long quota = number(&at);
+    if (unified) return whole_cpus(quota, number(&at));
     name = ci_text_in(path, sizeof path);
     ci_put(&name, "%s/cpu.cfs_period_us", folder);
-    return read_text(path, text, sizeof text) ? whole_cpus(quota, strtoll(text, NULL, 10)) : INT_MAX;
+    at = text;
+    return read_text(path, text, sizeof text) ? whole_cpus(quota, number(&at)) : INT_MAX;
 }
 
 /* The tightest quota on the way from the group `path` up to the root of its hierarchy. Inside a container the path may be

@@ -173,16 +173,27 @@ static int read_header(reader *r) {
     return ci_json_ended(&r->json) ? CI_OK : fail_json(r, "the end");
 }
 
-static int by_begin(const void *left, const void *right) {
-    const span *a = left, *b = right;
-    if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
-    return (a->end > b->end) - (a->end < b->end);
+static bool is_before(const span *a, const span *b) {
+    return a->begin < b->begin || (a->begin == b->begin && a->end < b->end);
+}
+
+/* Shell's sort: files have their tensors in order or nearly so, and qsort would be a tenth of the runtime. */
+static void sort(span *spans, int64_t count) {
+    int64_t gap = 1;
+    while (gap < count / 3) gap = 3 * gap + 1;
+    for (; gap > 0; gap /= 3)
+        for (int64_t i = gap; i < count; ++i) {
+            span moved = spans[i];
+            int64_t j = i;
+            for (; j >= gap && is_before(&moved, &spans[j - gap]); j -= gap) spans[j] = spans[j - gap];
+            spans[j] = moved;
+        }
 }
 
 /* As the format demands, the tensors cover the data without gap or overlap. */
 static int check_cover(const reader *r) {
     int64_t end = 0;
-    qsort(r->spans, (size_t)r->count, sizeof *r->spans, by_begin);
+    sort(r->spans, r->count);
     for (int64_t i = 0; i < r->count; ++i) {
         if (r->spans[i].begin != end)
             return ci_weights_fail(r->error, r->path, "the data has %s at byte %" PRId64,

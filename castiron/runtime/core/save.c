@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #endif
 #include "error.h"
+#include "reason.h"
 #include "weights.h"
 
 #include <errno.h>
@@ -50,7 +51,7 @@ static int open_beside(const char *path, char *name, size_t size) {
 int ci_weights_save(const ci_weights *weights, const char *path, ci_error *error) {
     char name[PATH_MAX];
     int file = open_beside(path, name, sizeof name);
-    if (file < 0) return ci_weights_fail(error, path, "cannot be written: %s", strerror(errno));
+    if (file < 0) return ci_weights_fail(error, path, "cannot be written: %s", ci_reason(errno));
     bool written = write_packed(file, weights);
     int problem = errno;
     if (close(file) && written) {
@@ -60,5 +61,5 @@ int ci_weights_save(const ci_weights *weights, const char *path, ci_error *error
     if (written && !rename(name, path)) return CI_OK;
     if (written) problem = errno;
     unlink(name);
-    return ci_weights_fail(error, path, "cannot be written: %s", strerror(problem));
+    return ci_weights_fail(error, path, "cannot be written: %s", ci_reason(problem));
 }

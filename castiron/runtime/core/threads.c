@@ -5,11 +5,13 @@
 
 #include "cpu.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -23,8 +25,6 @@ enum {
 typedef struct gate {
     _Alignas(64) atomic_uint value;
     atomic_bool asleep;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
 } gate;
 
 typedef struct worker {
@@ -56,23 +56,14 @@ static void pause_spin(void) {
 #endif
 }
 
-static void gate_init(gate *g) {
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->wake, NULL);
-}
-
-static void gate_destroy(gate *g) {
-    pthread_cond_destroy(&g->wake);
-    pthread_mutex_destroy(&g->lock);
+static void futex(gate *g, int operation, unsigned argument) {
+    syscall(SYS_futex, &g->value, operation, argument, NULL, NULL, 0);
 }
 
 /* Either the waiter sees the new value or the setter sees it asleep: both store first and then load, in one total order. */
 static void gate_set(gate *g, unsigned value) {
     atomic_store(&g->value, value);
-    if (!atomic_load(&g->asleep)) return;
-    pthread_mutex_lock(&g->lock);
-    pthread_cond_signal(&g->wake);
-    pthread_mutex_unlock(&g->lock);
+    if (atomic_load(&g->asleep)) futex(g, FUTEX_WAKE_PRIVATE, 1);
 }
 
 static void gate_wait(gate *g, unsigned value) {
@@ -80,11 +71,9 @@ static void gate_wait(gate *g, unsigned value) {
         if (atomic_load_explicit(&g->value, memory_order_acquire) == value) return;
         pause_spin();
     }
-    pthread_mutex_lock(&g->lock);
     atomic_store(&g->asleep, true);
-    while (atomic_load(&g->value) != value) pthread_cond_wait(&g->wake, &g->lock);
+    for (unsigned found; (found = atomic_load(&g->value)) != value;) futex(g, FUTEX_WAIT_PRIVATE, found);
     atomic_store(&g->asleep, false);
-    pthread_mutex_unlock(&g->lock);
 }
 
 static void run_part(const ci_pool *pool, int part) {
@@ -131,13 +120,7 @@ static void start(ci_pool *pool) {
         worker *w = &pool->workers[i];
         w->pool = pool;
         w->number = (int)i + 1;
-        gate_init(&w->start);
-        gate_init(&w->finish);
-        if (pthread_create(&w->thread, &attributes, work, w)) {
-            gate_destroy(&w->start);
-            gate_destroy(&w->finish);
-            break;
-        }
+        if (pthread_create(&w->thread, &attributes, work, w)) break;
         ++pool->running;
     }
     pthread_attr_destroy(&attributes);
@@ -152,11 +135,7 @@ void ci_pool_free(ci_pool *pool) {
     if (is_ours(pool)) {
         pool->stop = true;
         for (int i = 0; i < pool->running; ++i) gate_set(&pool->workers[i].start, pool->workers[i].jobs + 1);
-        for (int i = 0; i < pool->running; ++i) {
-            pthread_join(pool->workers[i].thread, NULL);
-            gate_destroy(&pool->workers[i].start);
-            gate_destroy(&pool->workers[i].finish);
-        }
+        for (int i = 0; i < pool->running; ++i) pthread_join(pool->workers[i].thread, NULL);
     }
     free(pool->workers);
     free(pool);

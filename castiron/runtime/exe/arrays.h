@@ -7,9 +7,9 @@
 
 /* An element type as NumPy names it. */
 typedef struct ci_type_info {
-    int32_t type, size;
-    const char *name; /* "float32" */
-    const char *code; /* "<f4", in .npy files; bfloat16 travels as "<f4" */
+    uint8_t type, size;
+    char name[9]; /* "float32" */
+    char code[4]; /* "<f4", in .npy files; bfloat16 travels as "<f4" */
 } ci_type_info;
 
 const ci_type_info *ci_type_info_of(int32_t type); /* every type has one; text and unknown types have size 0 */

@@ -66,21 +66,6 @@ int ci_no_memory(ci_error *error, int64_t bytes)
     return ci_refuse(error, CI_NO_MEMORY, "out of memory: cannot get %d bytes", bytes);
 }
 
-const char *ci_reason(int code)
-{
-    switch (code) {
-    case ENOENT: return "no such file or folder";
-    case EACCES: case EPERM: return "permission denied";
-    case EISDIR: return "it is a folder";
-    case ENOTDIR: return "a part of its path is no folder";
-    case ENOSPC: return "no space left on the device";
-    case EPIPE: return "the reader has gone";
-    case EROFS: return "the file system is read-only";
-    case EMFILE: case ENFILE: return "too many open files";
-    default: return "input/output error";
-    }
-}
-
 bool ci_ends(const char *text, const char *ending)
 {
     size_t length = strlen(text), wanted = strlen(ending);

@@ -3,6 +3,7 @@
 #define CASTIRON_EXE_IO_H
 
 #include "../castiron.h"
+#include "../core/reason.h"
 
 enum { CI_MISMATCH = 1 }; /* exit status of a self-test that fails, beside those of ci_status */
 
@@ -10,7 +11,6 @@ enum { CI_MISMATCH = 1 }; /* exit status of a self-test that fails, beside those
    someone else wrote, which are cut and made printable. */
 int ci_refuse(ci_error *error, int status, const char *format, ...);
 int ci_no_memory(ci_error *error, int64_t bytes);
-const char *ci_reason(int code); /* of an errno */
 bool ci_ends(const char *text, const char *ending);
 
 /* A buffered writer. The first failure is kept in `code` (an errno) and silences the rest. */
