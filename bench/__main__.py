@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import castiron
-from castiron.cli.build import size
+from castiron.cli.show import size
 from castiron.toolchain import zig
 from castiron.toolchain.targets import host
 
@@ -63,26 +63,60 @@ def main() -> int:
     console = Console()
     table = Table("the 4-8-3 MLP, as", "file", "wall median", "wall min", "peak memory", box=None, pad_edge=False)
     for s in starts:
-        table.add_row(s.form, "–" if s.bytes is None else size(s.bytes), f"{s.wall_ms:.2f} ms", f"{s.wall_min_ms:.2f} ms", size(s.peak_kib * 1024))
+        table.add_row(
+            s.form,
+            "–" if s.bytes is None else size(s.bytes),
+            f"{s.wall_ms:.2f} ms",
+            f"{s.wall_min_ms:.2f} ms",
+            size(s.peak_kib * 1024),
+        )
     console.print(table, "")
     for name, seconds in builds.items():
-        console.print(f"building {name}: {seconds:.1f} s (toolchain warm, comparison with the source included)", highlight=False)
-    return 0 if options.no_kernels else subprocess.run([sys.executable, "-m", "pytest", "-q", "-s", "tests/test_kernels.py", "-k", "time"], cwd=ROOT).returncode
+        console.print(
+            f"building {name}: {seconds:.1f} s (toolchain warm, comparison with the source included)", highlight=False
+        )
+    return (
+        0
+        if options.no_kernels
+        else subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-s", "tests/test_kernels.py", "-k", "time"], cwd=ROOT
+        ).returncode
+    )
 
 
 def start_up(folder: Path) -> list[Start]:
     """Every installed way to run the MLP, interleaved."""
     x, spawn = folder / "x.npy", folder / "spawn"
     np.save(x, (0.1 * np.arange(16) - 0.5).astype(np.float32).reshape(4, 4))
-    zig.run(["cc", "-target", host().static_triple, *zig.LINK, "-static", str(ROOT / "bench" / "spawn.c"), "-o", str(spawn)], "spawn.c")
+    zig.run(
+        [
+            "cc",
+            "-target",
+            host().static_triple,
+            *zig.LINK,
+            "-static",
+            str(ROOT / "bench" / "spawn.c"),
+            "-o",
+            str(spawn),
+        ],
+        "spawn.c",
+    )
     commands: dict[str, tuple[list[str], int | None]] = {}
     for weights in ("embed", "file"):
         path = folder / weights / "mlp"
         report = castiron.build(ROOT / "examples" / "mlp.onnx", path, weights=weights)
-        commands[f"castiron, weights {'inside' if weights == 'embed' else 'beside it'}"] = ([str(path), str(x)], report.bytes)
+        commands[f"castiron, weights {'inside' if weights == 'embed' else 'beside it'}"] = (
+            [str(path), str(x)],
+            report.bytes,
+        )
     for package, program in PYTHON_PEERS.items():
         if importlib.util.find_spec(package):
-            text = program.format(model=str(ROOT / "examples/mlp.onnx"), weights=str(ROOT / "examples/mlp.safetensors"), x=str(x), root=str(ROOT))
+            text = program.format(
+                model=str(ROOT / "examples/mlp.onnx"),
+                weights=str(ROOT / "examples/mlp.safetensors"),
+                x=str(x),
+                root=str(ROOT),
+            )
             commands[f"Python, {package}"] = ([sys.executable, "-c", text], None)
     walls: dict[str, list[float]] = {form: [] for form in commands}
     peaks: dict[str, list[int]] = {form: [] for form in commands}
@@ -108,7 +142,15 @@ def measured(spawn: Path, runs: int, command: list[str]) -> list[tuple[float, in
 
 def build_times(folder: Path) -> dict[str, float]:
     """Seconds to build the MLP (whole command) and, where torch is installed, ResNet-50 from its exported file."""
-    out = {"the MLP": timed(lambda: subprocess.run([sys.executable, "-m", "castiron", "build", "examples/mlp.onnx", "-o", str(folder / "m"), "-q"], cwd=ROOT, check=True))}
+    out = {
+        "the MLP": timed(
+            lambda: subprocess.run(
+                [sys.executable, "-m", "castiron", "build", "examples/mlp.onnx", "-o", str(folder / "m"), "-q"],
+                cwd=ROOT,
+                check=True,
+            )
+        )
+    }
     if importlib.util.find_spec("torch"):
         from tests import zoo
 
@@ -116,7 +158,16 @@ def build_times(folder: Path) -> dict[str, float]:
         import torch
 
         torch.onnx.export(module, arguments, folder / "resnet50.onnx", dynamo=True, verbose=False)
-        command = [sys.executable, "-m", "castiron", "build", str(folder / "resnet50.onnx"), "-o", str(folder / "r"), "-q"]
+        command = [
+            sys.executable,
+            "-m",
+            "castiron",
+            "build",
+            str(folder / "resnet50.onnx"),
+            "-o",
+            str(folder / "r"),
+            "-q",
+        ]
         out["ResNet-50"] = timed(lambda: subprocess.run(command, cwd=ROOT, check=True))
     return out
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import castiron
-from castiron.cli.build import progress, size
+from castiron.cli.show import progress, size
 from castiron.frontend.source import Source, load
 from castiron.lab.compare import compare_sets
 from castiron.lab.native import alone
@@ -53,8 +53,12 @@ def main() -> int:
             matched = matched and ok
     console.print()
     console.print(table)
-    console.print("\nEach file was copied alone to an empty folder and run there with an empty environment.", highlight=False)
-    console.print("Build your own: [bold].venv/bin/castiron build model.onnx -o model && ./model --help[/]", highlight=False)
+    console.print(
+        "\nEach file was copied alone to an empty folder and run there with an empty environment.", highlight=False
+    )
+    console.print(
+        "Build your own: [bold].venv/bin/castiron build model.onnx -o model && ./model --help[/]", highlight=False
+    )
     return 0 if matched else 1
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
-from castiron.errors import CastironError
+from castiron.cli.fault import fault_message
+from castiron.errors import CastironError, InternalError
 
 
 def main() -> None:
@@ -21,26 +24,41 @@ def _status() -> int:
 
     from castiron.cli.app import app
 
-    usage_error = typer.BadParameter.__mro__[1]  # of click, wherever this release of typer keeps it
+    # of click, wherever this release of typer keeps it
+    usage_error: type[Exception] = typer.BadParameter.__mro__[1]  # type: ignore[assignment]
     try:
-        return int(app(standalone_mode=False) or 0)
+        status = int(app(prog_name="castiron", standalone_mode=False) or 0)
+        sys.stdout.flush()
+        return status
     except usage_error as error:
-        return _say(getattr(error, "format_message", error.__str__)(), 2)
+        return _usage(error)
+    except InternalError as error:
+        return _say(fault_message(error), error.status)
     except CastironError as error:
         return _say(str(error), error.status)
     except MemoryError as error:
         return _say(f"out of memory: {error}; close other programs or build on a larger machine", 4)
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever reads has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         return _say(f"{error.filename or 'the system'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted", 130)
+    except Exception as error:  # whatever was not foreseen is a fault of castiron's own
+        return _say(fault_message(error), InternalError.status)
+
+
+def _usage(error: Any) -> int:
+    if not sys.argv[1:]:
+        print(error.format_message())  # the help
+        return 2
+    command = error.ctx.command_path if error.ctx is not None else "castiron"
+    return _say(f"{error.format_message().rstrip('.')}; see {command} --help", 2)
 
 
 def _say(message: str, status: int) -> int:
-    if message:  # empty where help has been printed in its place
-        print(f"castiron: {message}", file=sys.stderr)
+    print(f"castiron: {message}", file=sys.stderr)
     return status
 
 

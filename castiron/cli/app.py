@@ -3,60 +3,135 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any
 
 import typer
 
 from castiron.options import Form, Weights
 
+
+def _examples(*lines: str, more: str = "") -> dict[str, Any]:
+    """A command's last paragraphs of help."""
+    return {"epilog": "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)]) + more}
+
+
+_STATUSES = """
+
+Exit status: 0 done; 1 a comparison found a mismatch, or a tool failed; 2 the model, an input or an option is wrong
+or not supported; 3 weights; 4 out of memory; 70 a fault of castiron itself. Errors are one message on standard error.
+"""
+
+
 app = typer.Typer(
     name="castiron",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     add_completion=False,
     help="Compiles PyTorch and ONNX models into one native file, and proves that it computes the same.",
+    **_examples("castiron build model.onnx -o model && ./model x.npy", "castiron COMMAND --help", more=_STATUSES),
+    context_settings={"max_content_width": 110},
 )
 
-MODEL = "model.onnx, model.pt2, or file.py:function / package.module:function returning (module, example inputs)"
+MODEL = (
+    "model.onnx, model.pt2 (torch.export.save), or file.py:function / package.module:function "
+    "returning (module, example inputs[, dynamic shapes])"
+)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)]
-Shapes = Annotated[Optional[list[str]], typer.Option("--shape", metavar="NAME=SIZES", help="Pin sizes: x=1,3,224,224.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=SIZES", help="Pin an input's sizes: x=1,3,224,224; -1 leaves one as it is."),
+]
+Budget = Annotated[
+    float,
+    typer.Option(
+        "--error-budget", metavar="R", min=1.0, help="Largest error against float64, in units of the source's own."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
-@app.command()
+def _out(help: str) -> Any:
+    return typer.Option("-o", "--output", metavar="OUT", help=help)
+
+
+@app.command(
+    **_examples(
+        "castiron build model.onnx -o model",
+        "castiron build net.py:make -o libnet.so --as shared",
+        "castiron build model.onnx --shape x=1,3,224,224 --weights file --target aarch64-linux",
+    )
+)
 def build(
     model: Model,
-    output: Annotated[Optional[Path], typer.Option("-o", "--output", metavar="OUT", help="File (folder for source) to write.")] = None,
+    output: Annotated[Path | None, _out("File (folder for source) to write; default: by MODEL's name.")] = None,
     form: Annotated[Form, typer.Option("--as", help="What to make.")] = Form.EXE,
-    weights: Annotated[Weights, typer.Option("--weights", help="Inside the file, or NAME.weights beside it.")] = Weights.EMBED,
+    weights: Annotated[
+        Weights, typer.Option("--weights", help="Inside the file, or NAME.weights beside it.")
+    ] = Weights.EMBED,
     shape: Shapes = None,
-    target: Annotated[Optional[str], typer.Option("--target", metavar="TRIPLE", help="x86_64-linux, aarch64-linux; default: this machine.")] = None,
-    cpu: Annotated[Optional[str], typer.Option("--cpu", metavar="LEVELS", help="Instruction sets to include: x86-64-v4,x86-64-v3; default: all.")] = None,
-    error_budget: Annotated[float, typer.Option("--error-budget", metavar="R", min=1.0, help="Largest error against float64, in units of the source's own.")] = 2.0,
-    name: Annotated[Optional[str], typer.Option("--name", metavar="ID", help="Prefix of the C symbols; default: from MODEL.")] = None,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Run the artifact against its source; refuse a mismatch.")] = True,
-    dump: Annotated[Optional[Path], typer.Option("--dump", metavar="DIR", help="Write every stage there: .onnx, .txt, .c.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="TRIPLE", help="x86_64-linux or aarch64-linux; default: this machine."),
+    ] = None,
+    cpu: Annotated[
+        str | None,
+        typer.Option("--cpu", metavar="LEVELS", help="Instruction sets to include: x86-64-v4,x86-64-v3; default: all."),
+    ] = None,
+    error_budget: Budget = 2.0,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="ID", help="Prefix of the C symbols; default: from MODEL.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Run the artifact against its source; refuse a mismatch.")
+    ] = True,
+    dump: Annotated[
+        Path | None, typer.Option("--dump", metavar="DIR", help="Write every stage there: .onnx, .txt, .c.")
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Compile MODEL into a native file, run it and check it against its source."""
+    """Compile MODEL into a native file, run it and check it against its source.
+
+    It prints max|diff| from the source framework, the same in ulp (units of the last place of the output's largest
+    value), and where a float64 reference is at hand the error against that beside the source framework's own. A file
+    that differs by more than is allowed is not kept; the exit status is 1.
+    """
     from castiron.cli.build import build_command
 
-    levels = tuple(cpu.split(",")) if cpu else None
     build_command(
-        model, output, quiet=quiet, json=json, form=form, weights=weights, shapes=shape or [], target=target, cpu=levels,
-        error_budget=error_budget, name=name, verify=verify, dump=dump,
-    )  # fmt: skip
+        model,
+        output,
+        quiet=quiet,
+        json=json,
+        form=form,
+        weights=weights,
+        shapes=shape or [],
+        target=target,
+        cpu=tuple(cpu.split(",")) if cpu is not None else None,
+        error_budget=error_budget,
+        name=name,
+        verify=verify,
+        dump=dump,
+    )
 
 
-@app.command()
+@app.command(
+    **_examples("castiron run model.onnx x.npy -o y.npz", "castiron run net.py:make ids=ids.npy mask=mask.npy")
+)
 def run(
     model: Model,
-    inputs: Annotated[Optional[list[str]], typer.Argument(metavar="[INPUT]...", help="Files (.npy, .npz, .json), in order or NAME=FILE.", show_default=False)] = None,
-    output: Annotated[Optional[Path], typer.Option("-o", "--output", metavar="OUT", help="Write .npz instead of printing JSON.")] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...",
+            help="Files (.npy, .npz, JSON), in the model's order or NAME=FILE; default: example inputs.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Path | None, _out("Write .npz (.npy for one output) in place of printing JSON.")] = None,
     shape: Shapes = None,
 ) -> None:
     """Run MODEL once in its own framework (onnxruntime, PyTorch): what an artifact is compared with."""
@@ -65,26 +140,41 @@ def run(
     run_command(model, inputs or [], output, shape or [])
 
 
-@app.command()
+@app.command(
+    **_examples(
+        "./model x.npy > y.json && castiron compare y.json expected.npz", "./model x.npy | castiron compare - y.npy"
+    )
+)
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help=".npy, .npz or JSON", show_default=False)],
-    b: Annotated[Path, typer.Argument(metavar="B", help="the reference: .npy, .npz or JSON", show_default=False)],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help=".npy, .npz or JSON; - for standard input", show_default=False)
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="the reference, likewise", show_default=False)],
     atol: Annotated[float, typer.Option("--atol", min=0.0, help="Absolute tolerance.")] = 1e-6,
     rtol: Annotated[float, typer.Option("--rtol", min=0.0, help="Relative tolerance.")] = 1e-5,
     json: Json = False,
 ) -> None:
-    """Compare two sets of arrays; exit status 0 if they agree, 1 if not."""
+    """Compare two sets of arrays; exit status 0 if they agree, 1 if not, 2 for files that cannot be read.
+
+    Arrays agree where |A - B| <= atol + rtol * |B| for every element; NaN equals NaN, an infinity its like, integers
+    and strings must be equal. JSON numbers take the type that the other file has. A line an output says n, max|diff|,
+    the same in ulp (units of the last place of B's largest value), and where the largest difference is.
+    """
     from castiron.cli.compare import compare_command
 
     compare_command(a, b, atol, rtol, json)
 
 
-@app.command()
+@app.command(
+    **_examples("castiron verify ./model --against model.onnx", "castiron verify libnet.so --against net.py:make")
+)
 def verify(
-    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="An executable or shared library.", show_default=False)],
+    artifact: Annotated[
+        Path, typer.Argument(metavar="ARTIFACT", help="An executable or shared library.", show_default=False)
+    ],
     against: Annotated[str, typer.Option("--against", metavar="MODEL", help=MODEL)],
     shape: Shapes = None,
-    error_budget: Annotated[float, typer.Option("--error-budget", metavar="R", min=1.0)] = 2.0,
+    error_budget: Budget = 2.0,
     json: Json = False,
 ) -> None:
     """Run ARTIFACT, copied alone to an empty folder, against its source; exit status 0 if they agree, 1 if not."""
@@ -93,20 +183,33 @@ def verify(
     verify_command(artifact, against, shape or [], error_budget, json)
 
 
-@app.command()
+@app.command(**_examples("castiron inspect model.onnx", "castiron inspect ./model --json"))
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model, a weights file, or an artifact.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A model, a weights file, or an artifact.", show_default=False)
+    ],
     json: Json = False,
 ) -> None:
-    """Describe a model, a weights file or an artifact."""
+    """Describe a model, a weights file (.safetensors, .weights) or an artifact (executable, .so, .a)."""
     from castiron.cli.inspect import inspect_command
 
     inspect_command(file, json)
 
 
-@app.command()
-def explain(model: Model, shape: Shapes = None, json: Json = False) -> None:
-    """Show what became of MODEL: what was fused, folded and chosen, step by step, with sizes, FLOPs, bytes and memory."""
+@app.command(**_examples("castiron explain model.onnx", "castiron explain net.py:make --dump stages"))
+def explain(
+    model: Model,
+    shape: Shapes = None,
+    dump: Annotated[
+        Path | None, typer.Option("--dump", metavar="DIR", help="Write every stage there: .onnx, .txt.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what became of MODEL: what was folded, fused and chosen, what was not and why, a row a step.
+
+    Each step comes with its sizes, floating-point operations and bytes of memory touched; then the memory plan. Nothing
+    is compiled to machine code. Long names are shortened in their middle; --json has them whole.
+    """
     from castiron.cli.explain import explain_command
 
-    explain_command(model, shape or [], json)
+    explain_command(model, shape or [], dump, json)

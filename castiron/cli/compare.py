@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import json as json_module
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from castiron.lab.compare import Difference, compare_sets, read
+from castiron.cli.show import Column, json_number, number, table
+from castiron.errors import InputError
+from castiron.lab.arrays import STANDARD_INPUT, read
+from castiron.lab.compare import Difference, compare_files
+
+_COLUMNS = (
+    Column("output"),
+    Column("n", right=True),
+    Column("max|diff|", right=True),
+    Column("ulp", right=True),
+    Column("worst at", limit=60),
+    Column("A there", right=True),
+    Column("B there", right=True),
+    Column("", limit=200),
+)
 
 
 def compare_command(a: Path, b: Path, atol: float, rtol: float, json: bool) -> None:
     """Prints a row an output; ends with status 1 on a mismatch."""
-    differences = compare_sets(read(a), read(b), atol, rtol)
+    if a == b == STANDARD_INPUT:
+        raise InputError("only one of A and B can be standard input")
+    differences = compare_files(read(a), read(b), atol, rtol)
     ok = all(d.ok for d in differences)
     if json:
         print(json_module.dumps({"ok": ok, "outputs": [_entry(d) for d in differences]}))
     else:
-        Console().print(_table(differences))
+        print(_table(differences))
         print("OK" if ok else "MISMATCH")
     raise typer.Exit(0 if ok else 1)
 
 
-def number(value: float | None) -> str:
-    """A figure of a table: three digits, or a dash where there is none."""
-    return "–" if value is None or math.isnan(value) else f"{value:.3g}"
-
-
 def _entry(d: Difference) -> dict[str, object]:
-    finite = d.max_diff if math.isfinite(d.max_diff) else None
-    return {"name": d.name, "n": d.n, "max_diff": finite, "worst": list(d.worst), "ulp": d.ulp, "ok": d.ok, "reason": d.reason}
+    return {
+        "name": d.name, "n": d.n, "max_diff": json_number(d.max_diff), "ulp": json_number(d.ulp),
+        "worst": None if d.worst is None else list(d.worst), "found": d.found, "expected": d.expected,
+        "ok": d.ok, "reason": d.reason,
+    }  # fmt: skip
 
 
-def _table(differences: Sequence[Difference]) -> Table:
-    table = Table("output", "n", "max|diff|", "ulp", "worst at", "", box=None, pad_edge=False)
+def _table(differences: Sequence[Difference]) -> str:
+    rows = []
     for d in differences:
-        verdict = "[green]OK[/]" if d.ok else f"[red]MISMATCH[/] {d.reason}"
-        table.add_row(d.name, f"{d.n:,}", number(d.max_diff), number(d.ulp), str(list(d.worst)), verdict)
-    return table
+        place = "" if d.worst is None else str(list(d.worst))
+        state = "OK" if d.ok else f"MISMATCH {d.reason}"
+        ulp = "" if d.ulp is None else number(d.ulp)
+        rows.append([d.name, f"{d.n:,}", number(d.max_diff), ulp, place, d.found, d.expected, state])
+    return table(_COLUMNS, rows)

@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import json as json_module
-import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from castiron.cli.build import size
-from castiron.errors import InputError
+from castiron.cli.show import Column, size, table
 from castiron.lab.inspect import describe
 
 
 def inspect_command(file: Path, json: bool) -> None:
     """Prints what the file is."""
-    if not file.exists():
-        raise InputError(f"{file} does not exist")
     found = describe(file)
     if json:
         print(json_module.dumps(found))
         return
-    console = Console()
-    console.print(f"[bold]{file}[/]  {found.pop('kind')}, {size(os.path.getsize(file))}", highlight=False)
+    bytes = f", {size(file.stat().st_size)}" if file.exists() else ""
+    print(f"{file}  {found.pop('kind')}{bytes}")
     for key, value in found.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            console.print(_table(key, value))
+            print(f"{key} ({len(value)})\n{_table(value)}")
         elif isinstance(value, dict):
-            console.print(f"{key}: " + ", ".join(f"{k} {v}" for k, v in value.items()), highlight=False)
-        else:
-            console.print(f"{key}: {value}", highlight=False)
+            print(f"{key}: " + ", ".join(f"{k} {_text(v)}" for k, v in value.items()))
+        elif value not in ("", [], None):
+            print(f"{key}: {_text(value)}")
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(*rows[0], title=f"{title} ({len(rows)})", title_justify="left", box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(str(v) for v in row.values()))
-    return table
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    columns = [Column(f"  {key}", right=isinstance(value, int)) for key, value in rows[0].items()]
+    return table(columns, [[f"  {_text(row[c.title.strip()])}" for c in columns] for row in rows])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(str, value)) + "]"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -3,47 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from castiron.artifact.files import whole
-from castiron.cli.build import parse_shapes
+from castiron.cli.arguments import parse_shapes
 from castiron.errors import InputError
 from castiron.frontend.source import Source, load
-from castiron.lab.compare import read
-from castiron.lab.reference import reference_inputs
+from castiron.lab.arrays import ArrayFile, of_type, read
+from castiron.lab.reference import reference_inputs, run_source
 
 
 def run_command(model: str, inputs: Sequence[str], output: Path | None, shapes: Sequence[str]) -> None:
     """Runs the model in its framework; without inputs, on the example ones."""
     source = load(model)
-    given = _given(source, inputs) if inputs else reference_inputs(source, parse_shapes(shapes))
-    if source.run is None:
-        raise InputError(f"{model} cannot be run here: install onnxruntime (pip install onnxruntime)")
-    answer = source.run(given)
-    if output is None:
+    pinned = parse_shapes(shapes)
+    given = _given(source, inputs) if inputs else reference_inputs(source, pinned)
+    answer = run_source(source, given)
+    if output is not None:
+        _write(output, answer)
+    else:
         print(json.dumps({name: array.tolist() for name, array in answer.items()}))
-        return
+
+
+def _write(output: Path, answer: Mapping[str, np.ndarray]) -> None:
+    """As executables write: .npy for one output, else .npz; bfloat16, which NumPy has not, as float32."""
+    plain = {n: a.astype(np.float32) if a.dtype.kind == "V" else a for n, a in answer.items()}
+    single = output.suffix == ".npy"
+    if single and len(plain) != 1:
+        raise InputError(f"{output} holds one array, the model has {len(plain)} outputs; give a name that ends in .npz")
     with whole(output) as temporary, temporary.open("wb") as file:
-        np.savez(file, **answer)  # type: ignore[arg-type]
+        if single:
+            np.save(file, next(iter(plain.values())))
+        else:
+            np.savez(file, **plain)  # type: ignore[arg-type]
 
 
 def _given(source: Source, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    names = [v.name or "" for v in source.model.graph.inputs if v.name not in source.model.graph.initializers]
+    """Arrays by input name, from `FILE` in the model's order or `NAME=FILE`."""
+    ports = {str(v.name): v for v in source.model.graph.inputs if v.name not in source.model.graph.initializers}
     out: dict[str, np.ndarray] = {}
-    free = iter(names)
     for text in texts:
-        name, _, file = text.rpartition("=")
-        arrays = read(Path(file))
-        if name:
-            out[name] = next(iter(arrays.values()))
-        elif len(arrays) > 1 or set(arrays) <= set(names):
-            out.update(arrays)
-        else:
-            position = next((n for n in free if n not in out), None)
-            if position is None:
-                raise InputError(f"{text}: the model takes {len(names)} inputs ({', '.join(names)})")
-            out[position] = next(iter(arrays.values()))
+        name, path = _parted(text, ports)
+        file = read(path)
+        free = [n for n in ports if n not in out]
+        for key, array in _named(text, file, name, free).items():
+            if key not in ports:
+                raise InputError(f"{text}: the model has no input {key!r}; its inputs are {', '.join(ports)}")
+            dtype = ports[key].dtype
+            out[key] = of_type(array, dtype.numpy()) if dtype is not None and not file.typed else array
+    missing = [n for n in ports if n not in out]
+    if missing:
+        raise InputError(f"input {missing[0]!r} is missing; the inputs are {', '.join(ports)}")
     return out
+
+
+def _parted(text: str, names: Mapping[str, object]) -> tuple[str, Path]:
+    """`NAME=FILE` as the two; "" for a file without a name (which may have `=` in its own)."""
+    name, _, file = text.partition("=")
+    return (name, Path(file)) if file and (name in names or not Path(text).exists()) else ("", Path(text))
+
+
+def _named(text: str, file: ArrayFile, name: str, free: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """The arrays of a file by input; those without names are the next inputs."""
+    if not name and file.named:
+        return file.arrays
+    if len(file.arrays) > (1 if name else len(free)):
+        wanted = "one is wanted" if name else f"{len(free)} inputs are free"
+        raise InputError(f"{text} holds {len(file.arrays)} arrays, {wanted}")
+    return dict(zip([name] if name else free, file.arrays.values()))

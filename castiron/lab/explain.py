@@ -52,7 +52,9 @@ def quantity(size: Expr) -> str:
     return text(size) if number is None else f"{number:,}"
 
 
-def summary(prepare: Planned, forward: Planned, nodes_before: int, nodes_after: int, packed_bytes: int) -> Mapping[str, str]:
+def summary(
+    prepare: Planned, forward: Planned, nodes_before: int, nodes_after: int, packed_bytes: int
+) -> Mapping[str, str]:
     """The model in a few figures."""
     return {
         "nodes": f"{nodes_before} in the model, {nodes_after} after folding and expansion",
@@ -73,5 +75,12 @@ def memory(planned: Planned) -> list[dict[str, str]]:
         if place.kind == Kind.TEMP:
             where = f"slot {place.offset}" if place.dynamic else f"{place.offset:,}"
             also = ", ".join(b for b in shared.get(name, []) if b != name)
-            rows.append({"at": where, "bytes": quantity(nbytes(planned.program.buffers[name])), "buffer": name, "also holds": also})
+            rows.append(
+                {
+                    "at": where,
+                    "bytes": quantity(nbytes(planned.program.buffers[name])),
+                    "buffer": name,
+                    "also holds": also,
+                }
+            )
     return rows

@@ -1,4 +1,4 @@
-"""What a file is, as a dictionary: its kind and what can be said of it without running anything but castiron's own files."""
+"""What a file is, as a dictionary: its kind, and what can be said of it without running anybody else's program."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from castiron.artifact.files import PACKED_HEADER, PACKED_MAGIC
 from castiron.artifact.identify import Artifact
 from castiron.artifact.load import load
 from castiron.artifact.process import call
 from castiron.errors import InputError, ModelError, WeightsError
+from castiron.graph.nodes import operator_name
 from castiron.options import Form
 from castiron.toolchain import targets
 
 
 def describe(file: Path) -> dict[str, Any]:
-    """`kind` and its facts; InputError where castiron knows no such file."""
+    """`kind` and its facts. Raises InputError where castiron knows no such file, else the error of its kind."""
     if file.is_dir():
         raise InputError(f"{file} is a folder; name a model, a weights file or an artifact")
+    if not file.exists():
+        return _model(file)  # `file.py:function`, or an error that says what is missing
     with file.open("rb") as stream:
         start = stream.read(PACKED_HEADER.size)
     if start.startswith(PACKED_MAGIC):
@@ -38,7 +43,13 @@ def _packed(file: Path, start: bytes) -> dict[str, Any]:
     _, version, header, digest, size = PACKED_HEADER.unpack(start)
     there = file.stat().st_size - header
     state = "whole" if there == size else f"cut off or padded: {there} bytes of {size}"
-    return {"kind": "packed weights", "version": version, "model": digest.decode(errors="replace"), "bytes": size, "state": state}
+    return {
+        "kind": "packed weights",
+        "version": version,
+        "model": digest.decode(errors="replace"),
+        "bytes": size,
+        "state": state,
+    }
 
 
 def _artifact(file: Path) -> dict[str, Any]:
@@ -64,15 +75,24 @@ def _safetensors(file: Path) -> dict[str, Any]:
         if not length or length > file.stat().st_size - 8:
             raise WeightsError(f"{file}: the safetensors header is cut off or not one")
         try:
-            header = json.loads(stream.read(length))
-        except ValueError as error:
+            header = dict(json.loads(stream.read(length)))
+        except (ValueError, TypeError) as error:
             raise WeightsError(f"{file}: the safetensors header is not JSON: {error}") from None
-    rows = [
-        {"name": name, "type": entry["dtype"], "shape": entry["shape"], "bytes": entry["data_offsets"][1] - entry["data_offsets"][0]}
-        for name, entry in header.items()
-        if name != "__metadata__"
-    ]
-    return {"kind": "raw weights (safetensors)", "tensors": rows}
+    rows = [_tensor(file, name, header[name]) for name in header if name != "__metadata__"]
+    there, wanted = file.stat().st_size - 8 - length, max((end for _, end in rows), default=0)
+    if there != wanted:
+        what = "cut off" if there < wanted else "too long"
+        raise WeightsError(f"{file} is {what}: its tensors take {wanted:,} bytes, {there:,} are there")
+    return {"kind": "raw weights (safetensors)", "tensors": [row for row, _ in rows]}
+
+
+def _tensor(file: Path, name: str, entry: Any) -> tuple[dict[str, Any], int]:
+    """A row for a tensor, and where it ends."""
+    try:
+        start, end = map(int, entry["data_offsets"])
+        return {"name": name, "type": str(entry["dtype"]), "shape": list(entry["shape"]), "bytes": end - start}, end
+    except (TypeError, KeyError, ValueError):
+        raise WeightsError(f"{file}: the safetensors header says nothing sensible of tensor {name!r}") from None
 
 
 def _model(file: Path) -> dict[str, Any]:
@@ -83,16 +103,19 @@ def _model(file: Path) -> dict[str, Any]:
     except ModelError as error:
         raise ModelError(f"{file} is no model, weights file or artifact that castiron knows: {error}") from None
     graph = source.model.graph
-    counts = Counter(node.op_type if not node.domain else f"{node.domain}::{node.op_type}" for node in graph.all_nodes())
-    ports = {
-        kind: [{"name": v.name, "type": v.dtype.name.lower() if v.dtype else "?", "shape": str(v.shape)} for v in values]
-        for kind, values in (("inputs", graph.inputs), ("outputs", graph.outputs))
-    }
-    weights = sum(v.const_value.nbytes for v in graph.initializers.values() if v.const_value is not None)
+    held = [v.const_value for v in graph.initializers.values() if v.const_value is not None]
     return {
         "kind": f"model ({source.framework})",
+        "producer": f"{source.model.producer_name or ''} {source.model.producer_version or ''}".strip(),
         "opsets": {domain or "ai.onnx": version for domain, version in source.model.opset_imports.items()},
-        **ports,
-        "weights": {"tensors": len(graph.initializers), "bytes": weights},
-        "operators": dict(counts.most_common()),
+        "inputs": [_port(v) for v in graph.inputs if v.name not in graph.initializers],
+        "outputs": [_port(v) for v in graph.outputs],
+        "weights": {"tensors": len(held), "bytes": sum(t.nbytes for t in held)},
+        "operators": dict(Counter(operator_name(node) for node in graph.all_nodes()).most_common()),
     }
+
+
+def _port(value: ir.Value) -> dict[str, Any]:
+    dtype = "?" if value.dtype is None else value.dtype.numpy().name if value.dtype != ir.DataType.STRING else "string"
+    shape = "?" if value.shape is None else [d if isinstance(d, int) else str(d.value or "?") for d in value.shape]
+    return {"name": value.name, "type": dtype, "shape": shape}

@@ -50,7 +50,9 @@ def runnable(artifact: Path) -> tuple[Form, str]:
     InputError where it is neither, or cannot run on this machine."""
     found = Artifact.of(artifact)
     if found.form not in (Form.EXE, Form.SHARED):
-        raise InputError(f"{artifact} is a static library; link it into a program, or build an executable of the same model")
+        raise InputError(
+            f"{artifact} is a static library; link it into a program, or build an executable of the same model"
+        )
     emulator = targets.find(found.target).emulator
     if emulator is None or (emulator and found.form == Form.SHARED):
         raise InputError(f"{artifact} is for {found.target}: it cannot be run on this machine")

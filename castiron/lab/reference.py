@@ -10,6 +10,8 @@ import numpy as np
 from castiron.errors import CastironError, InputError
 from castiron.frontend.examples import example_inputs
 from castiron.frontend.source import Source
+from castiron.graph.names import clean_names
+from castiron.graph.pin import pin
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -31,27 +33,34 @@ class Vectors:
 
 
 def reference_inputs(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The source's own example inputs where they have the sizes asked for, else generated ones."""
+    """The source's own example inputs where they have the sizes asked for, else generated ones.
+
+    Raises InputError where the sizes do not fit the model."""
     given = source.inputs
     if given is not None and all(n in given and given[n].shape == shape for n, shape in shapes.items()):
         return dict(given)
-    return example_inputs(source.model, shapes)
+    return example_inputs(pin(clean_names(source.model), shapes))
 
 
 def vectors(source: Source, inputs: Arrays, flops: int) -> Vectors:
     """Runs the source. `flops`: how many operations a run takes; 0 asks for float64 whatever it takes."""
     if source.run is None:
         return Vectors(inputs, {}, None, "", "neither onnxruntime nor a reference can run it here")
+    outputs = run_source(source, inputs)
+    quick = source.framework == "pytorch" or flops <= SLOW_FLOPS
+    return Vectors(inputs, outputs, _exact(source, inputs) if quick else None, source.framework)
+
+
+def run_source(source: Source, inputs: Arrays) -> Arrays:
+    """The source framework's outputs. Raises InputError with what the framework says where it fails."""
+    if source.run is None:
+        raise InputError(f"{source.name} cannot be run here")
     try:
-        outputs = source.run(inputs)
+        return source.run(inputs)
     except CastironError:
         raise
     except Exception as error:  # whatever the framework raises, in its own classes
-        raise InputError(
-            f"the source itself fails on the example inputs, so nothing can be compared: {error}"
-        ) from error
-    quick = source.framework == "pytorch" or flops <= SLOW_FLOPS
-    return Vectors(inputs, outputs, _exact(source, inputs) if quick else None, source.framework)
+        raise InputError(f"the source itself ({source.framework}) fails on these inputs: {error}") from error
 
 
 def _exact(source: Source, inputs: Arrays) -> Arrays | None:

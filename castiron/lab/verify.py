@@ -1,7 +1,7 @@
 """Whether an artifact computes what its source computes: the check that ends every build.
 
-Where a float64 reference is at hand, castiron's error against it may be at most `budget` times the source framework's own.
-Else the outputs may differ from the framework's by a small part of their range.
+Where a float64 reference is at hand, castiron's error against it may be at most `budget` times the source framework's
+own. Else the outputs may differ from the framework's by a small part of their range.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from castiron.lab.compare import ulps
+from castiron.lab.compare import distances, largest, ulps
 
 RELATIVE = 1e-4
-"""Largest difference from the source framework where no float64 reference is at hand, relative to the output's range."""
+"""Largest difference from the source framework where no float64 reference is at hand, in units of the largest value."""
 
 ROUNDINGS = 4
-"""An error of this many roundings of the largest value is always allowed: where the framework happens to be exact, twice
-its error would allow nothing."""
+"""An error of this many roundings of the largest value is always allowed: where the framework happens to be exact,
+twice its error would allow nothing."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One output. `allowed`: the largest difference permitted, from float64 (`error`, with the source's own `source_error`)
-    where that is at hand, else from the source (`max_diff`)."""
+    """One output.
+
+    max_diff: from the source. ulp: that in units of the last place of the output's largest value. error, source_error:
+    castiron's and the source's own difference from float64, where that is at hand. allowed: the largest `error`, or
+    else `max_diff`, that is accepted."""
 
     name: str
     n: int
@@ -47,30 +50,50 @@ def verify(
     budget: float,
 ) -> list[Verdict]:
     """A verdict for each output of the source. `exact`: the outputs in float64."""
-    return [_verdict(name, found.get(name), array, None if exact is None else exact.get(name), budget) for name, array in source.items()]
+    return [
+        _verdict(name, found.get(name), array, None if exact is None else exact.get(name), budget)
+        for name, array in source.items()
+    ]
 
 
-def _verdict(name: str, found: np.ndarray | None, source: np.ndarray, exact: np.ndarray | None, budget: float) -> Verdict:
+def _verdict(
+    name: str, found: np.ndarray | None, source: np.ndarray, exact: np.ndarray | None, budget: float
+) -> Verdict:
     if found is None or found.shape != source.shape or found.dtype != source.dtype:
         got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-        return Verdict(name, source.size, float("nan"), None, None, None, 0.0, f"got {got}, expected {source.dtype}{list(source.shape)}")
+        return Verdict(
+            name,
+            source.size,
+            float("nan"),
+            None,
+            None,
+            None,
+            0.0,
+            f"got {got}, expected {source.dtype}{list(source.shape)}",
+        )
     if source.size == 0:
         return Verdict(name, 0, 0.0, None, None, None, 0.0)
     difference = distance(found, source)
     if source.dtype.kind not in "fV":
-        return Verdict(name, source.size, difference, None, None, None, 0.0, "" if difference == 0 else "integer outputs differ")
+        return Verdict(
+            name, source.size, difference, None, None, None, 0.0, "" if difference == 0 else "integer outputs differ"
+        )
     if exact is None or exact.shape != source.shape:
         allowed = tolerance(source, None, budget)
         reason = "" if difference <= allowed else f"differs by {difference:.3g} from the source, {allowed:.3g} allowed"
         return Verdict(name, source.size, difference, ulps(found, source), None, None, allowed, reason)
     error, own = distance(found, exact), distance(source, exact)
     allowed = max(budget * own, ROUNDINGS * rounding(source))
-    reason = "" if error <= allowed else f"error {error:.3g} against float64, {allowed:.3g} allowed ({budget:g} × the source's own)"
+    reason = (
+        ""
+        if error <= allowed
+        else f"error {error:.3g} against float64, {allowed:.3g} allowed ({budget:g} × the source's own)"
+    )
     return Verdict(name, source.size, difference, ulps(found, source), error, own, allowed, reason)
 
 
 def tolerance(source: np.ndarray, exact: np.ndarray | None, budget: float) -> float:
-    """How far an output may be from the source framework's: what is allowed from float64, and the source's own error."""
+    """How far an output may be from the source's: what is allowed from float64, and the source's own error."""
     if source.size == 0 or source.dtype.kind not in "fV":
         return 0.0
     floor = ROUNDINGS * rounding(source)
@@ -81,17 +104,8 @@ def tolerance(source: np.ndarray, exact: np.ndarray | None, budget: float) -> fl
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """max |a - b| in float64; equal infinities and two NaNs are 0 apart, anything else that is not finite is infinite."""
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    with np.errstate(all="ignore"):
-        apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-    return float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0))
-
-
-def largest(a: np.ndarray) -> float:
-    """The largest finite magnitude."""
-    values = np.abs(a.astype(np.float64))
-    return float(values[np.isfinite(values)].max(initial=0.0))
+    """max |a - b| in float64; two NaNs and equal infinities are 0 apart, one of them is infinitely far from others."""
+    return float(distances(a, b).max(initial=0.0))
 
 
 def rounding(a: np.ndarray) -> float:
