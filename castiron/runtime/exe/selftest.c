@@ -57,9 +57,9 @@ static entry read_entry(record *r)
 
 /* Comparing -------------------------------------------------------------------------------------------------------- */
 
+/* The largest difference and the largest finite value recorded. */
 typedef struct difference {
-    double absolute;
-    uint64_t ulp;
+    double most, largest;
 } difference;
 
 static double widen_half(uint16_t bits)
@@ -82,46 +82,59 @@ static double widen(uint64_t bits, int32_t type)
     return type == CI_DOUBLE ? value : single;
 }
 
-/* Numbers the floats in order of their values. */
-static int64_t order(uint64_t bits, size_t size)
+static double of_floats(double x, double y)
 {
-    uint64_t sign = 1ull << (8 * size - 1);
-    return bits & sign ? -(int64_t)(bits & (sign - 1)) : (int64_t)bits;
+    double gap = x > y ? x - y : y - x;
+    if (x == y || (x != x && y != y)) return 0;
+    return gap != gap ? __builtin_inf() : gap;
 }
 
-static difference of_floats(uint64_t a, uint64_t b, int32_t type, size_t size)
-{
-    double x = widen(a, type), y = widen(b, type), gap = x > y ? x - y : y - x;
-    if (x == y || (x != x && y != y)) return (difference){0, 0};
-    if (gap != gap) return (difference){__builtin_inf(), UINT64_MAX};
-    uint64_t p = (uint64_t)order(a, size), q = (uint64_t)order(b, size);
-    return (difference){gap, (int64_t)p > (int64_t)q ? p - q : q - p};
-}
-
-static difference of_integers(uint64_t a, uint64_t b, int32_t type, size_t size)
+static double of_integers(uint64_t a, uint64_t b, int32_t type, size_t size)
 {
     int unused = 64 - 8 * (int)size;
     if (ci_is_signed(type)) {
         int64_t p = (int64_t)(a << unused) >> unused, q = (int64_t)(b << unused) >> unused;
-        return (difference){(double)(p > q ? (uint64_t)p - (uint64_t)q : (uint64_t)q - (uint64_t)p), 0};
+        return (double)(p > q ? (uint64_t)p - (uint64_t)q : (uint64_t)q - (uint64_t)p);
     }
-    return (difference){(double)(a > b ? a - b : b - a), 0};
+    return (double)(a > b ? a - b : b - a);
 }
 
 static difference compare(const ci_array *got, const ci_array *wanted)
 {
     size_t size = (size_t)ci_type_info_of(got->type)->size;
     const char *a = got->data, *b = wanted->data;
-    difference most = {0, 0};
+    difference found = {0, 0};
     for (int64_t i = ci_array_count(got); i > 0; i--, a += size, b += size) {
         uint64_t p = 0, q = 0;
         memcpy(&p, a, size);
         memcpy(&q, b, size);
-        difference d = ci_is_float(got->type) ? of_floats(p, q, got->type, size) : of_integers(p, q, got->type, size);
-        if (d.absolute > most.absolute) most.absolute = d.absolute;
-        if (d.ulp > most.ulp) most.ulp = d.ulp;
+        double apart, value = 0;
+        if (ci_is_float(got->type)) {
+            value = widen(q, got->type);
+            apart = of_floats(widen(p, got->type), value);
+        } else apart = of_integers(p, q, got->type, size);
+        if (value < 0) value = -value;
+        if (value > found.largest && value < __builtin_inf()) found.largest = value;
+        if (apart > found.most) found.most = apart;
     }
-    return most;
+    return found;
+}
+
+/* The unit of the last place of a positive number in a float type: 2^(its exponent - bits behind the point). */
+static double unit_of(double value, int32_t type)
+{
+    static const struct { int32_t type, behind, least; } formats[] = {
+        {CI_FLOAT, 23, -126}, {CI_FLOAT16, 10, -14}, {CI_BFLOAT16, 7, -126}, {CI_DOUBLE, 52, -970},
+    };
+    int k = 0;
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    while (formats[k].type != type) k++;
+    int64_t exponent = (int64_t)(bits >> 52) - 1023;
+    if (exponent < formats[k].least) exponent = formats[k].least;
+    bits = (uint64_t)(exponent - formats[k].behind + 1023) << 52;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 static bool same_shape(const ci_array *a, const ci_array *b)
@@ -132,7 +145,17 @@ static bool same_shape(const ci_array *a, const ci_array *b)
     return true;
 }
 
-/* Prints the line of one output; gives whether it is within its tolerance. */
+static void print_number(ci_out *out, double value)
+{
+    char text[2 * CI_NUMBER_ROOM];
+    float rounded = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    ci_out_put(out, text, (size_t)ci_print_float(text, bits, CI_FLOAT));
+}
+
+/* Prints the line of one output, its difference also in units of the last place of the largest value; gives whether it is
+   within its tolerance. */
 static bool report(ci_out *out, const char *name, const ci_array *got, const ci_array *wanted, double tolerance)
 {
     ci_out_text(out, name);
@@ -140,21 +163,17 @@ static bool report(ci_out *out, const char *name, const ci_array *got, const ci_
         ci_out_text(out, ": type or shape is not as recorded, MISMATCH\n");
         return false;
     }
-    char text[2 * CI_NUMBER_ROOM];
     difference d = compare(got, wanted);
-    float absolute = (float)d.absolute;
-    uint32_t bits;
-    memcpy(&bits, &absolute, sizeof bits);
     ci_out_text(out, ": ");
     ci_out_int(out, ci_array_count(got));
     ci_out_text(out, " values, max|diff| ");
-    ci_out_put(out, text, (size_t)ci_print_float(text, bits, CI_FLOAT));
-    if (ci_is_float(got->type)) {
-        ci_out_text(out, ", max ulp ");
-        ci_out_put(out, text, (size_t)ci_print_uint(text, d.ulp));
+    print_number(out, d.most);
+    if (d.largest > 0) {
+        ci_out_text(out, ", ulp ");
+        print_number(out, d.most / unit_of(d.largest, got->type));
     }
-    ci_out_text(out, d.absolute <= tolerance ? ", OK\n" : ", MISMATCH\n");
-    return d.absolute <= tolerance;
+    ci_out_text(out, d.most <= tolerance ? ", OK\n" : ", MISMATCH\n");
+    return d.most <= tolerance;
 }
 
 /* The test --------------------------------------------------------------------------------------------------------- */
