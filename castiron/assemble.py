@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,8 +53,8 @@ def assemble(compiled: Compiled, options: BuildOptions) -> Parts:
     """What `make` needs. Weights keep the names that the user knows."""
     weights = {b.name: _tensor(compiled.graph, b.name) for b in compiled.prepare.program.of_kind(Kind.WEIGHT)}
 
-    def code(embedded: bool, selftest: int) -> Code:
-        info = _info(compiled, options, embedded, selftest)
+    def code(isas: Sequence[targets.InstructionSet], embedded: bool, selftest: int) -> Code:
+        info = _info(compiled, options, isas, embedded, selftest)
         files = print_model(compiled.name, compiled.prepare, compiled.forward, info)
         steps = (*compiled.prepare.program.steps, *compiled.forward.program.steps)
         return Code(compiled.name, files, frozenset(s.kernel for s in steps if isinstance(s, Kernel)))
@@ -68,10 +69,11 @@ def _tensor(graph: ir.Model, name: str) -> ir.TensorProtocol:
     return tensor
 
 
-def _info(compiled: Compiled, options: BuildOptions, embedded: bool, selftest: int) -> ModelInfo:
+def _info(
+    compiled: Compiled, options: BuildOptions, isas: Sequence[targets.InstructionSet], embedded: bool, selftest: int
+) -> ModelInfo:
     forward, buffers = compiled.forward.program, compiled.forward.program.buffers
     extra = {"activation_bytes": compiled.forward.arena, "source": compiled.graph.producer_name or ""}
-    target = targets.find(options.target)
     return ModelInfo(
         hash=compiled.hash,
         version=__version__,
@@ -81,7 +83,7 @@ def _info(compiled: Compiled, options: BuildOptions, embedded: bool, selftest: i
         packed_bytes=compiled.storage.packed_bytes,
         constant_bytes=compiled.storage.constant_bytes,
         embedded=embedded and compiled.storage.packed_bytes > 0,
-        isas=tuple(isa.suffix for isa in targets.chosen(target, options.cpu)),
+        isas=tuple(isa.suffix for isa in isas),
         weights_file=f"{compiled.name}.weights",
         selftest_bytes=selftest,
         info=json.dumps(extra)[1:-1],

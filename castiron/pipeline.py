@@ -97,7 +97,7 @@ def build(
     """
     started = time.monotonic()
     chosen = BuildOptions.of(options)
-    targets.chosen(targets.find(chosen.target), chosen.cpu)  # what is wrong there is said before any work
+    isas = targets.chosen(targets.find(chosen.target), chosen.cpu)
     progress("loading the model")
     source = frontend.load(model, example_inputs, dynamic_shapes)
     dump = Dump(chosen.dump)
@@ -105,7 +105,7 @@ def build(
     with staging(target, chosen.form) as place:
         compiled = compile_source(source, chosen, dump, progress)
         parts = assemble(compiled, chosen)
-        dump.code(parts.code(chosen.weights == Weights.EMBED, 0).files)
+        dump.code(parts.code(isas, chosen.weights == Weights.EMBED, 0).files)
         inputs = reference_inputs(source, chosen.shapes)
         flops = flops_on(compiled.forward.program, inputs)
         with ThreadPoolExecutor(1) as aside:  # the source runs while its C is compiled

@@ -8,7 +8,7 @@ machine code and give the same bits.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,12 @@ from castiron.toolchain.elf import Blob
 
 @dataclass(frozen=True)
 class Parts:
-    """What a model compiles to. `code(embedded, selftest)`: its C, with weights inside or not, for a self-test record of
-    so many bytes; `constants`: their bytes; `weights`: raw tensors by the user's name; `packed_bytes`: the size of what
-    `prepare` makes of them."""
+    """What a model compiles to. `code(isas, embedded, selftest)`: its C for these instruction sets, with weights inside or
+    not, and a self-test record of so many bytes; `constants`: their bytes; `weights`: raw tensors by the user's name;
+    `packed_bytes`: the size of what `prepare` makes of them."""
 
     name: str
-    code: Callable[[bool, int], link.Code]
+    code: Callable[[Sequence[targets.InstructionSet], bool, int], link.Code]
     constants: bytes
     weights: Mapping[str, ir.TensorProtocol]
     packed_bytes: int
@@ -60,7 +60,7 @@ def pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> 
     same = targets.find(options.target).name == host.name
     isas = targets.chosen(host, options.cpu) if same else host.isas
     packer, raw, packed = work / "packer", work / "raw.safetensors", work / parts.weights_file
-    link.executable(link.Job(parts.code(False, 0), host, isas, work), _blobs(parts, None, b""), packer)
+    link.executable(link.Job(parts.code(isas, False, 0), host, isas, work), _blobs(parts, None, b""), packer)
     write_safetensors(raw, parts.weights)
     call([str(packer), "--weights", str(raw), "--save-weights", str(packed)])
     raw.unlink()
@@ -78,7 +78,7 @@ def make(
     embedded = options.weights == Weights.EMBED
     if not embedded and place.output.name == parts.weights_file:
         raise InputError(f"{place.output.name} is the name of the weights file; give another one with -o")
-    job = link.Job(parts.code(embedded, len(selftest)), target, isas, place.work)
+    job = link.Job(parts.code(isas, embedded, len(selftest)), target, isas, place.work)
     say(f"compiling {parts.name} for {', '.join(isa.name for isa in isas)}")
     blobs = _blobs(parts, packed if embedded else None, selftest)
     if options.form == Form.SOURCE:

@@ -53,6 +53,8 @@ def staging(target: Path, form: Form) -> Iterator[Staging]:
     made = [folder for folder in target.parents if not folder.exists()]
     try:
         folder, lock = _prepared(target)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{target.parent} is a file, not a folder; give another name with -o") from None
     except OSError as error:
         raise InputError(f"{target.parent} cannot be written to: {error.strerror}") from None
     try:

@@ -83,8 +83,15 @@ def chosen(target: Target, levels: tuple[str, ...] | None) -> tuple[InstructionS
     """The instruction sets named by `--cpu`, best first; all of the target's where nothing is named."""
     if not levels:
         return target.isas
-    wanted = {level.strip().replace("_", "-").removeprefix("x86-64-").removeprefix("x86-") for level in levels}
     known = {isa.name.removeprefix("x86-64-"): isa for isa in target.isas}
-    for level in wanted - set(known):
-        raise InputError(f"--cpu {level!r} is no instruction set of {target.name}; choose among {', '.join(i.name for i in target.isas)}")
+    wanted = {_short(level): level for level in levels}
+    for short, level in wanted.items():
+        if short not in known:
+            names = ", ".join(isa.name for isa in target.isas)
+            raise InputError(f"--cpu {level!r} is no instruction set of {target.name}; choose among {names}")
     return tuple(isa for short, isa in known.items() if short in wanted)
+
+
+def _short(level: str) -> str:
+    """`v3` of x86-64-v3, x86_64_v3, v3."""
+    return level.strip().replace("_", "-").removeprefix("x86-64-").removeprefix("x86-")

@@ -1,0 +1,1 @@
+"""Builds that tests of artifacts and weights share."""

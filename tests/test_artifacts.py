@@ -1,0 +1,509 @@
+"""Executables, libraries, archives and source folders: what they are, that they give the same bits, and how they appear."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import castiron
+from castiron.artifact import load as loading
+from castiron.lab import native
+from tests.artifacts.builds import MLP, QEMU, ROOT, ZIG, X, built, command, conv_model, outputs, run, scratch
+
+DRIVER = Path(__file__).parent / "artifacts" / "mlp_main.c"
+NEEDS_QEMU = pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 is not installed")
+X86_64, AARCH64 = 62, 183
+
+
+def elf_header(path: Path) -> tuple[int, set[int], int]:
+    """(machine, types of program headers, number of sections with symbols)."""
+    data = path.read_bytes()
+    (machine,) = struct.unpack_from("<H", data, 18)
+    phoff, shoff = struct.unpack_from("<QQ", data, 32)
+    phsize, phcount, shsize, shcount = struct.unpack_from("<HHHH", data, 54)
+    segments = {struct.unpack_from("<I", data, phoff + i * phsize)[0] for i in range(phcount)}
+    symbol_tables = sum(struct.unpack_from("<I", data, shoff + i * shsize + 4)[0] == 2 for i in range(shcount))
+    return machine, segments, symbol_tables
+
+
+def bits(text: str) -> np.ndarray:
+    """What mlp_main.c prints, as floats."""
+    return np.array([int(line, 16) for line in text.split()], np.uint32).view(np.float32)
+
+
+def mlp_bits() -> np.ndarray:
+    """The MLP's output on X by the executable."""
+    return array(outputs(built(), cpu="x86-64-v3")).ravel()
+
+
+def array(npy: bytes) -> np.ndarray:
+    """The array of a .npy file."""
+    path = scratch() / "answer.npy"
+    path.write_bytes(npy)
+    return np.load(path)
+
+
+# What they are -------------------------------------------------------------------------------------------------------
+
+
+def test_executable_is_static_and_stripped() -> None:
+    machine, segments, symbol_tables = elf_header(built())
+    interpreter = 3
+    assert machine == X86_64
+    assert interpreter not in segments
+    assert symbol_tables == 0
+    assert os.access(built(), os.X_OK)
+
+
+def test_instruction_sets_with_fma_agree() -> None:
+    done = run(built(), X, "-o", "-", cpu="x86-64-v4")
+    if b"does not have it" in done.stderr:
+        pytest.skip("this processor has no AVX-512")
+    assert done.stdout == outputs(built(), cpu="x86-64-v3")
+
+
+@pytest.mark.parametrize("form", ["shared", "static"])
+def test_libraries_come_with_their_header(form: str) -> None:
+    path = built(form)
+    assert sorted(f.name for f in path.parent.iterdir()) == sorted([path.name, "mlp.h"])
+
+
+def exported(path: Path) -> set[str]:
+    """Names that a shared library defines for others."""
+    listed = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1].split("@")[0] for line in listed.splitlines()}
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
+def test_library_shows_its_own_names_only() -> None:
+    names = exported(built("shared"))
+    assert "mlp_session_run" in names
+    assert {n for n in names if not n.startswith("mlp_")} == {"castiron_name"}
+
+
+def test_header_of_cplusplus() -> None:
+    source = scratch() / "use.cpp"
+    source.write_text('#include "mlp.h"\nint main() { mlp_array a = {}; return a.rank + mlp_load(nullptr, nullptr, nullptr) * 0; }\n')
+    folder = built("static").parent
+    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", folder, "-c", source, "-o", scratch() / "use.o"]
+    subprocess.run([ZIG, "c++", "-std=c++17", "-O1", *flags], check=True)
+    if shutil.which("g++"):
+        subprocess.run(["g++", "-std=c++11", *flags], check=True)
+
+
+# The C interface -----------------------------------------------------------------------------------------------------
+
+COMPILERS = {
+    "gcc": ["gcc"],
+    "clang": ["clang"],
+    "zig": [ZIG, "cc", "-target", "x86_64-linux-musl", "-static"],
+}
+
+
+def compiler(name: str) -> list[str]:
+    """Its command; skips the test where it is not installed."""
+    if shutil.which(COMPILERS[name][0]) is None:
+        pytest.skip(f"{name} is not installed")
+    return COMPILERS[name]
+
+
+def compiled(cc: list[str], *arguments: str | Path) -> Path:
+    """The program of mlp_main.c."""
+    program = scratch() / f"use-{abs(hash((*cc, *arguments)))}"
+    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*cc, *flags, DRIVER, *arguments, "-o", program], check=True)
+    return program
+
+
+@pytest.mark.parametrize("name", ["gcc", "zig"])
+def test_archive_links(name: str) -> None:
+    library = built("static")
+    program = compiled(compiler(name), f"-I{library.parent}", library, "-lpthread")
+    done = subprocess.run([program], env={"CASTIRON_CPU": "x86-64-v3"}, capture_output=True, text=True, check=True)
+    np.testing.assert_array_equal(bits(done.stdout), mlp_bits())
+
+
+@pytest.mark.parametrize("name", ["gcc", "zig"])
+@pytest.mark.parametrize("first", ["mlp", "conv"])
+def test_two_models_in_one_program(name: str, first: str) -> None:
+    libraries = [built("static"), built("static", model="conv")]
+    order = libraries if first == "mlp" else libraries[::-1]
+    folders = [f"-I{library.parent}" for library in libraries]
+    program = compiled(compiler(name), "-DWITH_CONV", *folders, *order, "-lpthread")
+    done = subprocess.run([program], env={"CASTIRON_CPU": "x86-64-v3"}, capture_output=True, text=True, check=True)
+    found = bits(done.stdout)
+    x = (0.1 * np.arange(108) - 0.7).astype(np.float32).reshape(1, 3, 6, 6)
+    conv = array(outputs(built(model="conv"), x, cpu="x86-64-v3"))
+    np.testing.assert_array_equal(found[:15], mlp_bits())
+    np.testing.assert_array_equal(found[15:], conv.ravel())
+
+
+def test_shared_library_links() -> None:
+    library = built("shared")
+    program = compiled(compiler("gcc"), f"-I{library.parent}", library, f"-Wl,-rpath,{library.parent}")
+    done = subprocess.run([program], env={"CASTIRON_CPU": "x86-64-v3"}, capture_output=True, text=True, check=True)
+    np.testing.assert_array_equal(bits(done.stdout), mlp_bits())
+
+
+# Source folders ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "native_flag", "weights"),
+    [
+        ("gcc", "-march=native", "embed"),
+        ("clang", "-march=native", "embed"),
+        ("zig", "-march=native", "embed"),
+        ("gcc", "", "file"),
+    ],
+)
+def test_source_builds_by_its_readme(name: str, native_flag: str, weights: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(built("source", weights), tmp_path / "source")
+    (line,) = re.findall(r"^    cc (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
+    line = line.replace("-march=native", native_flag)
+    cc = " ".join(compiler(name)[:2])
+    done = subprocess.run(f"{cc} -Wall -Wextra -Werror {line}", shell=True, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    if native_flag:  # else there is no fused multiply-add on x86-64
+        assert outputs(folder / "mlp") == outputs(built(), cpu="x86-64-v3")
+    assert run(folder / "mlp", X, "--selftest").returncode == 0
+
+
+def test_source_folder_is_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "mlp"
+    for _ in range(2):
+        castiron.build(str(MLP), target, form="source", verify=False)
+        assert (target / "mlp.c").exists()
+        assert os.listdir(tmp_path) == ["mlp"]
+
+
+# load ----------------------------------------------------------------------------------------------------------------
+
+
+def test_load_needs_numpy_only() -> None:
+    program = f"""
+import sys, numpy as np, castiron
+model = castiron.load({str(built("shared"))!r})
+x = (0.1 * np.arange(20) - 0.7).astype(np.float32).reshape(5, 4)
+sys.stdout.write(model(x)["y"].tobytes().hex())
+for name in ("torch", "onnx", "onnx_ir", "ml_dtypes", "sympy"):
+    assert name not in sys.modules, name
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CASTIRON_CPU": "x86-64-v3"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert bytes.fromhex(done.stdout) == mlp_bits().tobytes()
+
+
+def test_load_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    call = loading.Model._call
+
+    def spy(self: loading.Model, function: str, *arguments: object) -> None:
+        call(self, function, *arguments)
+        if function == "session_run":
+            seen.extend((arguments[1][0].data, arguments[2][0].data))  # type: ignore[index]
+
+    monkeypatch.setattr(loading.Model, "_call", spy)
+    with castiron.load(built("shared")) as model:
+        y = model(X)["y"]
+        assert seen == [X.ctypes.data, y.ctypes.data]
+        strided = np.asfortranarray(X)
+        np.testing.assert_array_equal(model(x=strided)["y"], y)
+        assert seen[2] != strided.ctypes.data
+
+
+def test_load_refuses_what_does_not_fit() -> None:
+    with castiron.load(built("shared")) as model:
+        for arrays, named, message in [
+            ((X.astype(np.float64),), {}, "'x': expected float32"),
+            ((X[:, :3],), {}, "'x': expected float32"),
+            ((X[0],), {}, "'x'"),
+            ((), {}, "'x' is missing"),
+            ((X, X), {}, "takes 1 inputs"),
+            ((X,), {"x": X}, "given twice"),
+            ((), {"z": X}, "'z' is unknown"),
+            ((np.array(["a"]),), {}, "cannot be passed"),
+        ]:
+            with pytest.raises(castiron.InputError, match=re.escape(message)):
+                model(*arrays, **named)
+        assert model(X)["y"].shape == (5, 3)
+    with pytest.raises(castiron.InputError, match="closed"):
+        model(X)
+
+
+def test_load_refuses_other_files(tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    for content, message in [(b"", "cannot be loaded"), (b"text" * 100, "--as shared"), (built().read_bytes(), "cannot be loaded")]:
+        other.write_bytes(content)
+        with pytest.raises(castiron.InputError, match=message):
+            castiron.load(other)
+    with pytest.raises(castiron.InputError, match="does not exist"):
+        castiron.load(tmp_path / "missing.so")
+
+
+def test_load_reads_a_rebuilt_library_anew(tmp_path: Path) -> None:
+    path = Path(shutil.copy(built("shared", "file"), tmp_path))
+    shutil.copy(built("shared", "file").parent / "mlp.weights", tmp_path)
+    with castiron.load(path) as model:
+        assert model.name == "mlp"
+    os.replace(shutil.copy(built("shared", model="conv"), tmp_path / "new"), path)
+    with castiron.load(path) as model:
+        assert model.name == "conv"
+
+
+# arm64 ---------------------------------------------------------------------------------------------------------------
+
+
+@NEEDS_QEMU
+def test_arm64_executable_gives_the_same_bits() -> None:
+    path = built(target="aarch64-linux")
+    assert elf_header(path)[0] == AARCH64
+    assert outputs(path, emulator=QEMU) == outputs(built(), cpu="x86-64-v3")
+    conv = np.random.default_rng(0).standard_normal((1, 3, 6, 6)).astype(np.float32)
+    arm = built(target="aarch64-linux", model="conv")
+    assert outputs(arm, conv, emulator=QEMU) == outputs(built(model="conv"), conv, cpu="x86-64-v3")
+
+
+def test_arm64_shared_library() -> None:
+    path = built("shared", target="aarch64-linux")
+    assert elf_header(path)[0] == AARCH64
+    with pytest.raises(castiron.InputError, match="cannot be loaded"):
+        castiron.load(path)
+
+
+@NEEDS_QEMU
+def test_arm64_archive_links() -> None:
+    library = built("static", target="aarch64-linux")
+    cc = [ZIG, "cc", "-target", "aarch64-linux-musl", "-static"]
+    program = compiled(cc, f"-I{library.parent}", library)
+    done = subprocess.run([QEMU, program], capture_output=True, text=True, check=True)  # type: ignore[list-item]
+    np.testing.assert_array_equal(bits(done.stdout), mlp_bits())
+
+
+# No trace of the build machine ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["embed", "file"])
+@pytest.mark.parametrize("form", ["exe", "shared", "static", "source"])
+def test_no_path_of_the_build_machine(form: str, weights: str) -> None:
+    folder = built(form, weights).parent
+    secret = [str(ROOT), str(scratch()), os.path.expanduser("~"), os.path.dirname(ZIG), "site-packages", ".cache/", "/tmp/"]
+    for file in (f for f in folder.rglob("*") if f.is_file()):
+        data = file.read_bytes()
+        for path in secret:
+            assert path.encode() not in data, f"{file.relative_to(folder)} holds {path}"
+
+
+def test_same_input_same_bytes(tmp_path: Path) -> None:
+    castiron.build(str(MLP), tmp_path / "mlp")
+    assert (tmp_path / "mlp").read_bytes() == built().read_bytes()
+
+
+# Whole or not at all -------------------------------------------------------------------------------------------------
+
+
+def left(folder: Path) -> list[str]:
+    """Everything in a folder, hidden files too."""
+    return sorted(os.listdir(folder))
+
+
+def test_mismatch_removes_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = native.run_executable
+    monkeypatch.setattr(native, "run_executable", lambda *a, **k: {n: y + 1 for n, y in right(*a, **k).items()})
+    with pytest.raises(castiron.MismatchError, match=r"removed.*'y'") as raised:
+        castiron.build(str(MLP), tmp_path / "mlp")
+    assert raised.value.status == 1
+    assert left(tmp_path) == []
+    castiron.build(str(MLP), tmp_path / "mlp", verify=False)
+    assert left(tmp_path) == ["mlp"]
+
+
+def test_mismatch_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mlp").write_text("before")
+    monkeypatch.setattr(native, "run_executable", lambda *a, **k: {})
+    with pytest.raises(castiron.MismatchError):
+        castiron.build(str(MLP), tmp_path / "mlp")
+    assert (tmp_path / "mlp").read_text() == "before"
+    assert left(tmp_path) == ["mlp"]
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The message of a command that failed: one line, no traceback."""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("  ")]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("castiron: ")
+    return lines[0]
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").write_text("")
+    for target, form, message in [
+        ("folder", "exe", "is a folder"),
+        ("folder", "source", "castiron did not make"),
+        ("file", "source", "is a file"),
+        ("file/mlp", "exe", "is a file, not a folder"),
+        ("/proc/mlp", "exe", "cannot be written to"),
+    ]:
+        done = command("build", MLP, "-o", tmp_path / target, "--as", form)
+        assert done.returncode == 2
+        assert message in one_line(done)
+    assert left(tmp_path) == ["file", "folder"]
+    assert left(tmp_path / "folder") == ["kept"]
+
+
+def test_missing_folders_are_made_and_go_with_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    castiron.build(str(MLP), tmp_path / "a" / "b" / "mlp", verify=False)
+    assert left(tmp_path / "a" / "b") == ["mlp"]
+    with pytest.raises(castiron.InputError):
+        castiron.build(str(MLP), tmp_path / "c" / "d" / "mlp", shapes={"nonsense": (1,)})
+    assert left(tmp_path) == ["a"]
+
+
+LIMITED = """
+import resource, sys
+from castiron.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+main()
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 1000, 20_000, 70_000])
+def test_full_disk(limit: int, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CASTIRON_CACHE": str(built().parent / "cache")}
+    shutil.copytree(castiron_cache(), built().parent / "cache", dirs_exist_ok=True)
+    arguments = ["-c", LIMITED, str(limit), "build", str(MLP), "-o", str(tmp_path / "mlp"), "--quiet"]
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+    assert done.returncode not in (0, -signal.SIGXFSZ)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("castiron: ")
+    assert left(tmp_path) == []
+
+
+def castiron_cache() -> Path:
+    """Where compiled runtime objects are kept."""
+    from castiron.options import environment
+
+    return environment().cache
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_killed_build_leaves_nothing(sent: signal.Signals, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-m", "castiron", "build", str(MLP), "-o", str(tmp_path / "mlp")]
+    with subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "packing" not in process.stderr.readline():
+            pass
+        process.send_signal(sent)
+        process.communicate()
+    assert process.returncode not in (0, 1)
+    if sent == signal.SIGKILL:  # nobody can clean up then, but the next build can
+        assert "mlp" not in left(tmp_path)
+        castiron.build(str(MLP), tmp_path / "mlp", verify=False)
+        assert left(tmp_path) == ["mlp"]
+    else:
+        assert left(tmp_path) == []
+
+
+def test_builds_at_the_same_time(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = []
+    for form in ("exe", "exe", "source", "source"):
+        line = [sys.executable, "-m", "castiron", "build", str(MLP), "-q", "-o", str(tmp_path / f"mlp-{form}"), "--as", form]
+        started.append(subprocess.Popen(line, env=environment))
+    deadline = time.monotonic() + 240
+    for process in started:
+        assert process.wait(max(1, deadline - time.monotonic())) == 0
+    assert left(tmp_path) == ["mlp-exe", "mlp-source"]
+    assert outputs(tmp_path / "mlp-exe") == outputs(built())
+
+
+# The command line ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shape", "nonsense"], "NAME=SIZES"),
+        (["--shape", "x=1,a"], "NAME=SIZES"),
+        (["--shape", "x=1"], "2 dimensions"),
+        (["--shape", "z=1,4"], "no input 'z'"),
+        (["--shape", "x=2,5"], "fixes this dimension"),
+        (["--target", "pdp11-linux"], "'pdp11-linux' is not known"),
+        (["--cpu", "x86-64-v9"], "'x86-64-v9'"),
+        (["--as", "nonsense"], "--as"),
+        (["--error-budget", "0"], "--error-budget"),
+        (["--weights", "elsewhere"], "--weights"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_wrong_options(options: list[str], message: str, tmp_path: Path) -> None:
+    done = command("build", MLP, "-o", tmp_path / "mlp", *options)
+    assert done.returncode == 2
+    assert message in one_line(done)
+    assert left(tmp_path) == []
+
+
+def test_inspect() -> None:
+    weights = built(weights="file").parent / "mlp.weights"
+    found = {
+        "executable": built(), "shared library": built("shared"), "static library": built("static"),
+        "packed weights": weights, "raw weights (safetensors)": ROOT / "examples" / "mlp.safetensors",
+        "model (onnx)": MLP, "for aarch64-linux": built(target="aarch64-linux"),
+    }  # fmt: skip
+    for kind, path in found.items():
+        done = command("inspect", path)
+        assert done.returncode == 0, done.stderr
+        assert kind.removeprefix("for ") in done.stdout
+    assert "'batch', 4" in command("inspect", built()).stdout
+    assert "[batch,4]" in command("inspect", MLP).stdout
+    for path in (Path(sys.executable), ROOT / "pyproject.toml", ROOT, ROOT / "nothing"):
+        done = command("inspect", path)
+        assert done.returncode == 2
+        one_line(done)
+
+
+@pytest.mark.parametrize("form", ["exe", "shared"])
+def test_verify(form: str) -> None:
+    for weights in ("embed", "file"):
+        done = command("verify", built(form, weights), "--against", MLP)
+        assert done.returncode == 0, done.stderr
+        assert "OK" in done.stdout
+    done = command("verify", built(form, model="conv"), "--against", MLP)
+    assert done.returncode == 2
+    for path in (built("static"), ROOT / "nothing", MLP):
+        done = command("verify", path, "--against", MLP)
+        assert done.returncode == 2
+        one_line(done)
+
+
+def test_verify_tells_a_mismatch(tmp_path: Path) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(MLP)
+    tensor = model.graph.initializer[0]
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(0.5), tensor.name))
+    onnx.save(model, tmp_path / "other.onnx")
+    done = command("verify", built(), "--against", tmp_path / "other.onnx")
+    assert done.returncode == 1
+    assert "MISMATCH" in done.stdout
+
+
+def test_conv_model_is_one() -> None:
+    """The second model has kernels of its own, so that two archives differ in what they hold."""
+    assert conv_model().exists()
