@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from castiron.emit import expr_c
 from castiron.emit.access import product
 from castiron.emit.memory import Memory
 from castiron.emit.reduce import reduction
@@ -43,6 +44,7 @@ def api_file(name: str, prepare: Planned, forward: Planned, model: ModelInfo, si
             *_ports("weights", model.weights, sizes),
             *_sizes(sizes, model.inputs),
             *(_derive(forward, sizes) if derived else []),
+            *_misfit(forward, sizes),
             *_plan(forward, sizes),
             *_blobs(name, model),
             *_codes(name, model),
@@ -106,6 +108,19 @@ def _derive(forward: Planned, sizes: Sequence[Size]) -> list[str]:
         declared = len(declarations)
         scope.top.lines.clear()
     return [*lines, "}", ""]
+
+
+def _misfit(forward: Planned, sizes: Sequence[Size]) -> list[str]:
+    """What is wrong with the sizes of the inputs."""
+    if not forward.program.requires:
+        return []
+    scope = _scope(forward, sizes)
+    tests = []
+    for equal in forward.program.requires:
+        condition = expr_c.infix(scope.value(equal.left, scope.top), "!=", scope.value(equal.right, scope.top))
+        tests.append(f"if ({condition.text}) return {quoted(equal.message)};")
+    head = ["static const char *misfit(const int64_t *sizes)", "{"]
+    return [*head, *scope.prologue(), *scope.top.lines, *tests, "return NULL;", "}", ""]
 
 
 def _plan(forward: Planned, sizes: Sequence[Size]) -> list[str]:
@@ -180,6 +195,7 @@ def _model(
         *(f".{t} = {t}, .{t[:-1]}_count = {len(ports)}," for t, ports in tables.items() if ports),
         *([f".sizes = size_table, .size_count = {len(sizes)},"] if sizes else []),
         *([".derive = derive,"] if derived else []),
+        *([".misfit = misfit,"] if forward.program.requires else []),
         f".plan = plan, .offset_count = {len(forward.lives) if forward.arena is None else 0},",
         f".prepare_arena = {prepare.arena},",
         f".packed_bytes = {model.packed_bytes}, .constant_bytes = {model.constant_bytes},",

@@ -58,6 +58,8 @@ def _check_declarations(program: Program) -> None:
         if size.value is not None:
             _require(free_variables(size.value) <= sizes, f"size {size.name!r} depends on sizes that come later")
         sizes.add(size.name)
+    for equal in program.requires:
+        _require(free_variables(equal.left) | free_variables(equal.right) <= sizes, "a requirement of unknown sizes")
     for name, buffer in program.buffers.items():
         _require(name == buffer.name, f"buffer {buffer.name!r} is kept under the name {name!r}")
         _require(
@@ -80,6 +82,7 @@ class _Checker:
         self.program = program
         self.sizes = frozenset(s.name for s in program.sizes)
         self.last_store = {name: found[-1] for name, found in writers(program.steps).items()}
+        self.equal = {(e.left, e.right) for e in program.requires}
         self.stored: set[str] = set()
         self.axes: dict[str, Axis] = {}
         self.names: set[str] = set()
@@ -140,8 +143,9 @@ class _Checker:
     def _view(self, step: View) -> None:
         out, of = self.buffer(step.out), self.buffer(step.of)
         _require(out.type == of.type, f"view of {of.type.name} as {out.type.name}")
+        sizes = elements(out.shape), elements(of.shape)
         _require(
-            elements(out.shape) is elements(of.shape),
+            sizes[0] is sizes[1] or sizes in self.equal or sizes[::-1] in self.equal,
             f"{step.out!r} and {step.of!r} differ in their number of elements",
         )
 

@@ -54,6 +54,9 @@ def _sizes(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, int]
             sizes[size.name] = inputs[size.input].shape[size.dim]
         else:
             raise InputError(f"input {size.input!r} is missing")
+    for equal in program.requires:
+        if _number(equal.left, sizes) != _number(equal.right, sizes):
+            raise InputError(f"these input shapes do not fit the model: {equal.message}")
     return sizes
 
 

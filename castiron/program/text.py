@@ -13,6 +13,7 @@ def text(program: Program) -> str:
     """The program for a reader: sizes, buffers, then a line a step (the parts of a Group indented below it)."""
     lines = [f"program {program.name}({', '.join(program.inputs)}) -> ({', '.join(program.outputs)})"]
     lines += [f"  size {_size(s)}" for s in program.sizes]
+    lines += [f"  require {spelled(e.left)} == {spelled(e.right)}" for e in program.requires]
     lines += [f"  {b.kind.value:8} {buffer_text(b)}" for b in program.buffers.values()]
     for number, step in enumerate(program.steps):
         lines += [f"  {line}" for line in _numbered(number, step)]

@@ -134,6 +134,15 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Equal:
+    """Two sizes that inputs of this model must make equal; `message` says what goes wrong where they do not."""
+
+    left: Expr
+    right: Expr
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """What one function of the artifact does: `forward`, or `prepare`.
 
@@ -146,6 +155,7 @@ class Program:
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    requires: tuple[Equal, ...] = ()
 
     def of_kind(self, kind: Kind) -> tuple[Buffer, ...]:
         """The buffers of a kind, in the order of their making."""

@@ -107,6 +107,7 @@ typedef struct ci_model {
     const ci_size *sizes;
     int32_t size_count, offset_count;
     void (*derive)(int64_t *sizes);                              /* fills the derived sizes; NULL where there are none */
+    const char *(*misfit)(const int64_t *sizes); /* what keeps sizes from fitting the model, or NULL; NULL: all fit */
     int64_t (*plan)(const int64_t *sizes, int64_t *offsets);     /* offsets and bytes of the forward arena */
     int64_t prepare_arena;        /* bytes that prepare needs for temporaries */
     int64_t packed_bytes, constant_bytes;

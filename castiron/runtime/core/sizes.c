@@ -51,7 +51,9 @@ int ci_sizes_of(const ci_model *model, const ci_array *inputs, int64_t *sizes, c
         sizes[k] = size->input < 0 ? 0 : inputs[size->input].dims[size->dim];
     }
     if (model->derive) model->derive(sizes);
-    return check_dims(model, inputs, sizes, error);
+    status = check_dims(model, inputs, sizes, error);
+    const char *misfit = status || !model->misfit ? NULL : model->misfit(sizes);
+    return misfit ? ci_fail(error, CI_BAD_INPUT, "these input shapes do not fit the model: %s", misfit) : status;
 }
 
 int ci_outputs_of(const ci_model *model, const int64_t *sizes, ci_array *outputs, ci_error *error) {
