@@ -25,7 +25,7 @@ _VECTOR_FILES = {"tiles.c": SMALL_FLAGS, "lstm.c": KERNEL_FLAGS, "gru.c": KERNEL
 
 
 def files(part: str) -> list[Path]:
-    """The C files of `core`, `exe` or `kernels`, sorted."""
+    """The C files of `core`, `exe`, `static` or `kernels`, sorted."""
     return sorted((FOLDER / part).glob("*.c"))
 
 
@@ -59,7 +59,7 @@ def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str]
         vector = _VECTOR_FILES.get(source.name)
         variants = [(*vector, *isa.flags, f"-DCI_ISA={isa.suffix}") for isa in isas] if vector else [SMALL_FLAGS]
         out += [Unit(source, target.static_triple, variant, (FOLDER,)) for variant in variants]
-    parts = [*files("core"), *(files("exe") if form == Form.EXE else [])]
+    parts = [*files("core"), *([*files("exe"), *files("static")] if form == Form.EXE else [])]
     return [*out, *(Unit(source, triple_of(target, form), flags, (FOLDER,)) for source in parts)]
 
 

@@ -61,9 +61,9 @@ static int hierarchy_cpus(const char *mount, const char *path, bool unified) {
     for (;;) {
         int cpus = group_cpus(folder, unified);
         if (cpus < least) least = cpus;
-        char *slash = strrchr(root, '/');
-        if (!slash) return least;
-        *slash = 0;
+        while (text.at > root && *text.at != '/') --text.at;
+        if (text.at == root && *root != '/') return least;
+        *text.at = 0;
     }
 }
 

@@ -4,13 +4,13 @@
 #include "threads.h"
 
 #include "cpu.h"
+#include "memory.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -40,7 +40,8 @@ struct ci_pool {
     int running;        /* workers beside the caller; -1: not started yet */
     pid_t process;      /* whose threads the workers are */
     bool busy, stop;
-    worker *workers;
+    worker *workers;    /* in `memory` */
+    ci_block memory;
     const ci_run *run;  /* the job at hand */
     ci_range *range;
     const void *argument;
@@ -107,9 +108,9 @@ static void start(ci_pool *pool) {
     size_t most = threads < MOST_THREADS ? (size_t)threads - 1 : MOST_THREADS - 1;
     pool->running = 0;
     pool->process = getpid();
-    pool->workers = most ? aligned_alloc(64, most * sizeof(worker)) : NULL;
-    if (!pool->workers) return;
-    memset(pool->workers, 0, most * sizeof(worker));
+    ci_block_free(&pool->memory); /* after a fork: what the parent's workers wrote */
+    if (!most || !ci_block_grow(&pool->memory, (int64_t)(most * sizeof(worker)))) return;
+    pool->workers = (worker *)pool->memory.data;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -137,7 +138,7 @@ void ci_pool_free(ci_pool *pool) {
         for (int i = 0; i < pool->running; ++i) gate_set(&pool->workers[i].start, pool->workers[i].jobs + 1);
         for (int i = 0; i < pool->running; ++i) pthread_join(pool->workers[i].thread, NULL);
     }
-    free(pool->workers);
+    ci_block_free(&pool->memory);
     free(pool);
 }
 
