@@ -1,15 +1,16 @@
 """Reductions, in one of two orders of addition that depend on the program alone (the law of bits).
 
 Lanes: the last axis is contiguous in memory. Blocks of at most 256 terms, 16 lanes and one tree a block
-(`ci_lanes_sum_f32` of runtime/reduce.h), blocks added in order.
-In order: all others, and those of few terms. Terms are added one after another in blocks of at most 256, blocks in
-order. Where the output's innermost axis is contiguous instead, a strip of outputs is summed at once: same order, whole
-vectors.
+(`ci_lanes_sum_f32` of runtime/reduce.h).
+In order: all others, and those of few terms. Blocks of at most 256 terms made of blocks of at most 16, whose terms are
+added one after another: as exact as lanes. Where the output's innermost axis is contiguous instead, a strip of outputs
+is summed at once: same order, whole vectors.
+Of both, blocks are added in order, 65,536 terms at a time, and the sums of these in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product as combinations
@@ -37,7 +38,9 @@ from castiron.program.expr import (
 )
 from castiron.program.scalar import FLOATS, REDUCTIONS, neutral
 
-BLOCK = 256  # terms
+MANY = 1 << 16  # terms of a block of blocks
+BLOCK = 1 << 8  # terms of a block
+RUN = 1 << 4  # terms added one after another
 STRIP = 64  # outputs summed side by side
 FEW = 25  # terms that are written out, a 5x5 window
 CHEAP = 12  # cycles of a term that may be written out
@@ -51,7 +54,7 @@ def few_terms(node: Reduce) -> bool:
 def _static_terms(axes: tuple[Axis, ...]) -> int:
     total = 1
     for axis in axes:
-        total *= int(axis.extent.value) if isinstance(axis.extent, Const) else BLOCK + 1
+        total *= int(axis.extent.value) if isinstance(axis.extent, Const) else MANY + 1
     return total
 
 
@@ -167,46 +170,99 @@ def reduction(scope: Scope, node: Reduce, block: Block) -> C:
     total = Accumulator(scope, node.op, node.type, scope.local(node.op))
     total.declare(block)
     if in_lanes(node):
-        _by_lanes(scope, node, total, block)
+        _in_blocks(scope, _Terms(node, node.axes), total, block, (MANY,) if _is_rounded(node) else (), _by_lanes)
     else:
         in_order(scope, node, total, block)
     return expr_c.rounded(C(total.name), node.type)
 
 
 def in_order(scope: Scope, node: Reduce, total: Accumulator, block: Block) -> None:
-    """Terms one after another; more than 256 in blocks of the innermost axes."""
-    outer, axis, size, rest = _blocks(node.axes) if node.type in FLOATS else ((), None, 0, node.axes)
-    if axis is None:
-        with loops(scope, rest, block) as inner:
-            total.add(node.value, inner)
-        return
-    with loops(scope, outer, block) as row, chunks(scope, axis, size, row) as (chunk, first, last):
-        part = total.part()
-        part.declare(chunk)
-        with loop(scope, axis, chunk, first, last) as line, loops(scope, rest, line) as inner:
-            part.add(node.value, inner)
-        total.join_part(part, chunk)
+    """Terms one after another; where order counts, in blocks."""
+    sizes = (MANY, BLOCK, RUN) if _is_rounded(node) else ()
+    _in_blocks(scope, _Terms(node, node.axes), total, block, sizes, _one_by_one)
 
 
-def _blocks(axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], Axis | None, int, tuple[Axis, ...]]:
-    """Outer axes, the axis that is cut, into pieces of how many, and the axes inside: at most 256 terms a piece."""
-    cut = len(axes)
-    while cut and _static_terms(axes[cut - 1 :]) <= BLOCK:
-        cut -= 1
-    if not cut:
-        return (), None, 0, axes
-    return axes[: cut - 1], axes[cut - 1], BLOCK // _static_terms(axes[cut:]), axes[cut:]
+def _is_rounded(node: Reduce) -> bool:
+    return node.type in FLOATS and node.op in ("sum", "prod")
 
 
-def _by_lanes(scope: Scope, node: Reduce, total: Accumulator, block: Block) -> None:
-    """Blocks of the last axis; their terms are computed into an array first, unless they lie in memory as they are."""
-    axis = node.axes[-1]
-    with loops(scope, node.axes[:-1], block) as row:
-        if _static_terms((axis,)) <= BLOCK:
-            total.join(_block_sum(scope, node, "0", scope.int(axis.extent, row), row), row)
+@dataclass(frozen=True)
+class _Terms:
+    """The terms of `node` over its last `axes`; of the first of these only the items from `first` to `last` (C)."""
+
+    node: Reduce
+    axes: tuple[Axis, ...]
+    first: str = "0"
+    last: str | None = None
+
+    def inside(self, axes: tuple[Axis, ...]) -> tuple[str, str | None]:
+        """The limits of the axis that follows `axes`, the first of the terms' own."""
+        return ("0", None) if axes else (self.first, self.last)
+
+    @contextmanager
+    def walk(self, scope: Scope, axes: tuple[Axis, ...], block: Block) -> Iterator[Block]:
+        """Loops over `axes`, the first of the terms' own."""
+        if not axes:
+            yield block
             return
-        with chunks(scope, axis, BLOCK, row) as (chunk, first, last):
-            total.join(_block_sum(scope, node, first, last, chunk), chunk)
+        with loop(scope, axes[0], block, self.first, self.last) as row, loops(scope, axes[1:], row) as inner:
+            yield inner
+
+
+Leaf = Callable[[Scope, _Terms, Accumulator, Block], None]
+
+
+def _in_blocks(
+    scope: Scope, terms: _Terms, total: Accumulator, block: Block, sizes: tuple[int, ...], leaf: Leaf
+) -> None:
+    """Adds blocks of at most `sizes[0]` terms, each made of blocks of the sizes that follow, the smallest by `leaf`."""
+    if not sizes:
+        leaf(scope, terms, total, block)
+        return
+    outer, axis, size, rest = _blocks(terms.axes, sizes[0])
+    if not outer and axis is None:
+        _in_blocks(scope, terms, total, block, sizes[1:], leaf)
+        return
+
+    def add(inside: _Terms, block: Block) -> None:
+        part = total.part()
+        part.declare(block)
+        _in_blocks(scope, inside, part, block, sizes[1:], leaf)
+        total.join_part(part, block)
+
+    with terms.walk(scope, outer, block) as row:
+        if axis is None:
+            add(_Terms(terms.node, rest), row)
+            return
+        with chunks(scope, axis, size, row, *terms.inside(outer)) as (chunk, first, last):
+            add(_Terms(terms.node, (axis, *rest), first, last), chunk)
+
+
+def _blocks(axes: tuple[Axis, ...], most: int) -> tuple[tuple[Axis, ...], Axis | None, int, tuple[Axis, ...]]:
+    """Outer axes, the axis that is cut (if any), into pieces of how many, the axes inside: at most `most` terms a piece."""
+    cut = len(axes)
+    while cut and _static_terms(axes[cut - 1 :]) <= most:
+        cut -= 1
+    size = most // _static_terms(axes[cut:])
+    if not cut or size == 1:
+        return axes[:cut], None, 0, axes[cut:]
+    return axes[: cut - 1], axes[cut - 1], size, axes[cut:]
+
+
+def _one_by_one(scope: Scope, terms: _Terms, total: Accumulator, block: Block) -> None:
+    with terms.walk(scope, terms.axes, block) as inner:
+        total.add(terms.node.value, inner)
+
+
+def _by_lanes(scope: Scope, terms: _Terms, total: Accumulator, block: Block) -> None:
+    """Blocks of the last axis; their terms are computed into an array first, unless they lie in memory as they are."""
+    *outer, axis = terms.axes
+    with terms.walk(scope, tuple(outer), block) as row:
+        if _static_terms((axis,)) <= BLOCK:
+            total.join(_block_sum(scope, terms.node, "0", scope.int(axis.extent, row), row), row)
+            return
+        with chunks(scope, axis, BLOCK, row, *terms.inside(tuple(outer))) as (chunk, first, last):
+            total.join(_block_sum(scope, terms.node, first, last, chunk), chunk)
 
 
 def _block_sum(scope: Scope, node: Reduce, first: str, last: str, block: Block) -> C:
