@@ -1,16 +1,13 @@
-"""an operator without a lowering -> its ONNX function body; what is left is reported all at once."""
+"""an operator without a lowering -> its ONNX function body, where the specification gives one."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from castiron.errors import Unsupported
 from castiron.graph.inline import inline
-from castiron.graph.nodes import operator_name, place
 from castiron.graph.upgrade import NEWEST, upgrade_graph
 from castiron.ops import registry
 
@@ -20,7 +17,7 @@ _DEPTH = 8  # bodies use operators with bodies; none of the specification goes d
 def expand(model: ir.Model) -> ir.Model:
     """`model` with operators that castiron does not lower replaced by their bodies (types of values must be inferred).
 
-    Raises Unsupported listing every operator that has neither.
+    What has neither stays: lowering reports it with all else that is not compiled.
     """
     for _ in range(_DEPTH):
         unknown = [node for node in model.graph if registry.find(node) is None]
@@ -28,7 +25,6 @@ def expand(model: ir.Model) -> ir.Model:
         if not expandable:
             break
         inline(model)
-    _report([node for node in model.graph if registry.find(node) is None])
     return model
 
 
@@ -78,23 +74,3 @@ def _type_proto(value: ir.Value | None) -> onnx.TypeProto:
         return onnx.TypeProto()
     shape = None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
     return onnx.helper.make_tensor_type_proto(int(value.dtype), shape)
-
-
-def _report(nodes: list[ir.Node]) -> None:
-    if not nodes:
-        return
-    by_name: dict[str, list[ir.Node]] = defaultdict(list)
-    for node in nodes:
-        by_name[operator_name(node)].append(node)
-    lines = []
-    for name, found in sorted(by_name.items(), key=lambda item: -len(item[1])):
-        places = ", ".join(place(node) for node in found[:3]) + (
-            f" and {len(found) - 3} more" if len(found) > 3 else ""
-        )
-        lines.append(f"  {name}, {len(found)} time{'s' if len(found) > 1 else ''}: {places}")
-    raise Unsupported(
-        f"castiron has no lowering for {len(by_name)} operator{'s' if len(by_name) > 1 else ''} of this model:\n"
-        + "\n".join(lines)
-        + "\nRewrite these modules with standard operators, or export a part of the model without them; to add an"
-        " operator to castiron, write its file in castiron/ops."
-    )

@@ -9,29 +9,31 @@ from typing import Any
 
 import onnx_ir as ir
 
-from castiron.errors import Unsupported
+from castiron.errors import ModelError, Unsupported
+from castiron.graph.faults import DECIDES, NO_LOWERING, Fault, unsupported
 from castiron.graph.nodes import bodies, constant_of, is_standard, module_path, operator_name, place
-from castiron.graph.sizes import elements_of, require_sizes, shape_of, symbols
+from castiron.graph.sizes import elements_of, is_sized, shape_of, symbols
 from castiron.ops import registry
 from castiron.program.builder import Builder, Tensor
-from castiron.program.expr import Expr, apply, cast, constant, select, text
-from castiron.program.types import Kind, Origin, Program, Size
+from castiron.program.expr import Const, Expr, apply, cast, constant, select, text
+from castiron.program.notes import Note, silent
+from castiron.program.types import Equal, Kind, Origin, Program, Size
 
 
-def lower(model: ir.Model, parameters: frozenset[str]) -> Program:
+def lower(model: ir.Model, parameters: frozenset[str], note: Note = silent) -> Program:
     """The program of a graph whose sizes are inferred. `parameters` names initializers that become WEIGHT.
 
-    Buffers have the names of their ONNX values. Raises Unsupported for what is not compiled.
+    Buffers have the names of their ONNX values. Raises one Unsupported that names all that is not compiled.
+    `note` is told of choices that lowerings make.
     """
-    _refuse_control_flow(model.graph)
-    require_sizes(model)
-    return _Lowering(model, parameters).program()
+    return _Lowering(model, parameters, note).program()
 
 
 class _Lowering:
-    def __init__(self, model: ir.Model, parameters: frozenset[str]) -> None:
+    def __init__(self, model: ir.Model, parameters: frozenset[str], note: Note) -> None:
         self.graph = model.graph
-        self.build = Builder()
+        self.build = Builder(note)
+        self.faults: list[Fault] = []
         self.tensors: dict[ir.Value, Tensor] = {}
         self.outputs: set[str] = set()
         self.known = symbols(self.graph)
@@ -40,7 +42,12 @@ class _Lowering:
 
     def program(self) -> Program:
         for node in self.graph:
-            self._lower_node(node)
+            try:
+                self._lower_node(node)
+            except Unsupported as error:
+                self.faults.append(Fault.of(node, error))
+        if self.faults:
+            raise unsupported(self.faults)
         outputs = [self._finish_output(value) for value in self.graph.outputs]
         return self.build.program(self.graph.name or "model", [str(v.name) for v in self.graph.inputs], outputs)
 
@@ -54,19 +61,31 @@ class _Lowering:
         for name, value in self.graph.initializers.items():
             if not value.uses() and not value.is_graph_output():
                 continue
+            if value.dtype == ir.DataType.STRING:
+                continue  # reported with the nodes that read it
             kind = Kind.WEIGHT if name in parameters else Kind.CONSTANT
             array = constant_of(value) if kind == Kind.CONSTANT else None
             self.tensors[value] = self.build.declare(name, _type(value), shape_of(value), kind, array)
 
     def _lower_node(self, node: ir.Node) -> None:
         operator = registry.find(node)
+        if bodies(node):
+            raise Unsupported(DECIDES)
         if operator is None:
-            raise Unsupported(f"castiron has no lowering for {operator_name(node)} {place(node)}")
+            raise Unsupported(NO_LOWERING)
+        missing = [v for v in node.inputs if v is not None and v not in self.tensors]
+        if missing:
+            for value in missing:
+                if value.is_initializer():
+                    _type(value)
+            return  # a node before it is at fault, and listed
+        for value in node.outputs:
+            self._require_sizes(value)
         self.build.origin = (Origin(node.name or "", operator_name(node), module_path(node)),)
         inputs = tuple(None if v is None else self.tensors[v] for v in node.inputs)
         outputs = tuple(self._declare_output(v) for v in node.outputs)
         if is_standard(node, "Reshape") and inputs[0] is not None and outputs[0] is not None:
-            _require_equal_sizes(node, inputs[0], outputs[0])
+            self._require_equal_sizes(node, inputs[0], outputs[0])
         if outputs and all(t is None or t.elements is not None for t in outputs):
             for tensor in outputs:
                 if tensor is not None:
@@ -74,9 +93,27 @@ class _Lowering:
             return
         operator.lower(registry.Call(node, self.build, inputs, outputs, attributes(node)))
 
+    def _require_equal_sizes(self, node: ir.Node, before: Tensor, after: Tensor) -> None:
+        """A Reshape that keeps the number of elements for some sizes of the inputs only asks for these at run time."""
+        left, right = (reduce(mul, t.shape, constant(1)) for t in (before, after))
+        shapes = " to ".join("[" + ", ".join(map(text, t.shape)) + "]" for t in (before, after))
+        if isinstance(left, Const) and isinstance(right, Const) and left is not right:
+            raise ModelError(f"Reshape {place(node)}: {shapes} changes the number of elements")
+        if left is not right:
+            message = f"Reshape {place(node)} would change the number of elements"
+            self.build.requires.append(Equal(left, right, message))
+
+    def _require_sizes(self, value: ir.Value) -> None:
+        if _is_wanted(value) and _type(value) and not is_sized(value, self.known):
+            sizes = "of unknown rank" if value.shape is None else f"of sizes {value.shape}"
+            raise Unsupported(
+                f"{value.name!r} is {sizes}, which cannot be told before running; pin the inputs' sizes with "
+                "--shape NAME=…, or export the model without sizes that depend on data"
+            )
+
     def _declare_output(self, value: ir.Value) -> Tensor | None:
         """A buffer for a node's output; None where nothing wants it. What is read again later is no OUTPUT buffer."""
-        if not value.name or not (value.uses() or value.is_graph_output()):
+        if not _is_wanted(value):
             return None
         if value.is_graph_output() and not value.uses() and value.name not in self.build.buffers:
             tensor = self.build.declare(value.name, _type(value), shape_of(value), Kind.OUTPUT)
@@ -107,6 +144,10 @@ class _Lowering:
         return name
 
 
+def _is_wanted(value: ir.Value) -> bool:
+    return bool(value.name) and (bool(value.uses()) or value.is_graph_output())
+
+
 def attributes(node: ir.Node) -> Mapping[str, Any]:
     """A node's attributes as Python values; tensors as arrays."""
     return {name: _attribute(a) for name, a in node.attributes.items()}
@@ -129,16 +170,6 @@ def _element(elements: tuple[Expr, ...], index: tuple[Expr, ...], type: ir.DataT
     return value
 
 
-def _require_equal_sizes(node: ir.Node, before: Tensor, after: Tensor) -> None:
-    """Raises Unsupported where a Reshape keeps the number of elements for some sizes of the inputs only."""
-    if reduce(mul, before.shape, constant(1)) is not reduce(mul, after.shape, constant(1)):
-        shapes = " to ".join("[" + ", ".join(map(text, t.shape)) + "]" for t in (before, after))
-        raise Unsupported(
-            f"Reshape {place(node)}: {shapes} keeps the number of elements only where the inputs have certain sizes; "
-            "pin them with --shape NAME=…"
-        )
-
-
 def _type(value: ir.Value) -> ir.DataType:
     if not isinstance(value.type, ir.TensorType | None) or value.dtype is None or value.dtype == ir.DataType.UNDEFINED:
         raise Unsupported(f"value {value.name!r} is {value.type or 'of unknown type'}; only tensors are compiled")
@@ -146,12 +177,3 @@ def _type(value: ir.Value) -> ir.DataType:
         raise Unsupported(f"value {value.name!r} holds strings; give the model what the strings stand for as numbers")
     return value.dtype
 
-
-def _refuse_control_flow(graph: ir.Graph) -> None:
-    found = [f"  {operator_name(n)} {place(n)}" for n in graph if bodies(n)]
-    if found:
-        raise Unsupported(
-            "the graph decides at run time what to compute:\n"
-            + "\n".join(found[:20])
-            + "\nPin what it depends on (--shape NAME=…), or export without data-dependent control flow."
-        )

@@ -7,7 +7,7 @@ expressions (what Shape, Gather, Concat make for a Reshape) carry them too: `ele
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 
 import onnx_ir as ir
@@ -16,7 +16,7 @@ import sympy
 from onnx_shape_inference import SYM_DATA_KEY, _symbolic_shapes
 
 from castiron.errors import ModelError, Unsupported
-from castiron.graph.nodes import graphs, operator_name, place
+from castiron.graph.nodes import graphs
 from castiron.graph.size_rules import RULES
 from castiron.graph.upgrade import NEWEST
 from castiron.program.expr import Expr, Var, apply, constant, free_variables
@@ -51,25 +51,6 @@ def _register_rules() -> None:
         table.setdefault("ceiling", sympy.ceiling)  # SymPy makes it of -floor(-x); the parsers do not read it back
     for name, rule in RULES.items():
         onnx_shape_inference.registry.register("", name, since_version=NEWEST)(rule)
-
-
-def require_sizes(model: ir.Model) -> ir.Model:
-    """`model` itself; raises Unsupported naming all nodes whose outputs have sizes that only running would tell."""
-    known = symbols(model.graph)
-    faults = [
-        f"  {operator_name(node)} {place(node)}: {value.name!r} is {value.shape or 'of unknown rank'}"
-        for node in model.graph
-        for value in node.outputs
-        if value.name and (value.uses() or value.is_graph_output()) and not _is_sized(value, known)
-    ]
-    if faults:
-        raise Unsupported(
-            "the sizes of these values cannot be told before running:\n"
-            + "\n".join(faults[:20])
-            + (f"\n  … and {len(faults) - 20} more" if len(faults) > 20 else "")
-            + "\nPin the inputs' sizes with --shape NAME=…, or export the model without sizes that depend on data."
-        )
-    return model
 
 
 def symbols(graph: ir.Graph) -> dict[str, tuple[str, int]]:
@@ -119,9 +100,10 @@ def symbolic_elements(value: ir.Value) -> list[int | ir.SymbolicDim] | None:
     return None if recorded is None else [e if isinstance(e, int) else ir.SymbolicDim(e) for e in json.loads(recorded)]
 
 
-def _is_sized(value: ir.Value, known: dict[str, tuple[str, int]]) -> bool:
+def is_sized(value: ir.Value, known: Container[str]) -> bool:
+    """Whether all sizes of a value follow from the symbols `known`."""
     return value.shape is not None and all(
-        isinstance(d, int) or (d.value is not None and {str(s) for s in _expression(d).free_symbols} <= known.keys())
+        isinstance(d, int) or (d.value is not None and all(str(s) in known for s in _expression(d).free_symbols))
         for d in value.shape
     )
 

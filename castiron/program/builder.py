@@ -9,7 +9,8 @@ import numpy as np
 from onnx_ir import DataType
 
 from castiron.program.expr import Acc, Axis, Const, Expr, Load, Var, constant
-from castiron.program.types import Buffer, Compute, Kernel, Kind, Origin, Program, Shape, Size, Step, View
+from castiron.program.notes import Note, silent
+from castiron.program.types import Buffer, Compute, Equal, Kernel, Kind, Origin, Program, Shape, Size, Step, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,16 @@ def _is_one(size: Expr) -> bool:
 
 
 class Builder:
-    """Collects buffers and steps. Names stay unique: a taken name gets a number behind it."""
+    """Collects buffers and steps. Names stay unique: a taken name gets a number behind it.
 
-    def __init__(self) -> None:
+    note: told of choices between ways to compute something."""
+
+    def __init__(self, note: Note = silent) -> None:
+        self.note = note
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.sizes: list[Size] = []
+        self.requires: list[Equal] = []
         self.origin: tuple[Origin, ...] = ()
         self._axes = 0
         self._steps: set[str] = set()
@@ -149,7 +154,8 @@ class Builder:
 
     def program(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Program:
         """What has been built."""
-        return Program(name, tuple(self.sizes), dict(self.buffers), tuple(self.steps), tuple(inputs), tuple(outputs))
+        ports = tuple(inputs), tuple(outputs)
+        return Program(name, tuple(self.sizes), dict(self.buffers), tuple(self.steps), *ports, tuple(self.requires))
 
     def _check_type(self, out: Tensor, type: DataType) -> None:
         if out.type != type:
