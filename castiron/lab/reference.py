@@ -18,6 +18,9 @@ Arrays = Mapping[str, np.ndarray]
 SLOW_FLOPS = 3e9
 """Beyond this many operations the float64 pass of an ONNX model (onnx.reference, NumPy) takes many seconds."""
 
+LARGE_BYTES = 256 << 20
+"""Beyond this size of weights too: the pass holds them about nine times."""
+
 
 @dataclass(frozen=True)
 class Vectors:
@@ -43,12 +46,17 @@ def reference_inputs(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> d
 
 
 def vectors(source: Source, inputs: Arrays, flops: int) -> Vectors:
-    """Runs the source. `flops`: how many operations a run takes; 0 asks for float64 whatever it takes."""
+    """Runs the source. `flops`: how many operations a run takes; 0 asks for float64 however long it takes."""
     if source.run is None:
         return Vectors(inputs, {}, None, "", "neither onnxruntime nor a reference can run it here")
     outputs = run_source(source, inputs)
-    quick = source.framework == "pytorch" or flops <= SLOW_FLOPS
+    quick = source.framework == "pytorch" or (flops <= SLOW_FLOPS and _weight_bytes(source) <= LARGE_BYTES)
     return Vectors(inputs, outputs, _exact(source, inputs) if quick else None, source.framework)
+
+
+def _weight_bytes(source: Source) -> int:
+    values = source.model.graph.initializers.values()
+    return sum(v.const_value.nbytes for v in values if v.const_value is not None)
 
 
 def run_source(source: Source, inputs: Arrays) -> Arrays:
