@@ -18,14 +18,14 @@ from castiron.emit import ModelInfo, Port, print_model
 from castiron.errors import InputError
 from castiron.lab.reference import Vectors
 from castiron.lab.verify import tolerance
-from castiron.options import BuildOptions, Weights
+from castiron.options import BuildOptions
 from castiron.program.planned import Planned, Storage
 from castiron.program.types import Kernel, Kind
 from castiron.toolchain import targets
 
-_C_WORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long main register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while".split()
+_C_WORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long main "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while"
 )
 
 
@@ -46,7 +46,7 @@ class Compiled:
 def identifier(text: str) -> str:
     """`text` as a C identifier: the prefix of a model's symbols and the stem of its files."""
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "model"
-    return f"model_{name}" if name[0].isdigit() or name in _C_WORDS or name.startswith("ci_") else name
+    return f"model_{name}" if name[0].isdigit() or name in _C_WORDS.split() or name.startswith("ci_") else name
 
 
 def assemble(compiled: Compiled, options: BuildOptions) -> Parts:
@@ -87,9 +87,8 @@ def _info(
         weights_file=f"{compiled.name}.weights",
         selftest_bytes=selftest,
         info=json.dumps(extra)[1:-1],
-        options=f"--as {options.form} --weights {options.weights}" + "".join(
-            f" --shape {name}={','.join(map(str, sizes))}" for name, sizes in options.shapes.items()
-        ),
+        options=f"--as {options.form} --weights {options.weights}"
+        + "".join(f" --shape {name}={','.join(map(str, sizes))}" for name, sizes in options.shapes.items()),
     )
 
 
@@ -105,12 +104,17 @@ def _constants(compiled: Compiled) -> bytes:
 
 
 def selftest(compiled: Compiled, references: Vectors, budget: float) -> bytes:
-    """The record of `--selftest`: the inputs, and the source framework's outputs with the difference that is allowed."""
+    """The record of `--selftest`: the inputs, the source framework's outputs, and the difference that is allowed."""
     program = compiled.forward.program
-    if references.missing or set(program.inputs) - set(references.inputs) or set(program.outputs) - set(references.outputs):
+    if (
+        references.missing
+        or set(program.inputs) - set(references.inputs)
+        or set(program.outputs) - set(references.outputs)
+    ):
         return b""
     arrays = [
-        Recorded("input", port, program.buffers[name].type, references.inputs[name]) for port, name in enumerate(program.inputs)
+        Recorded("input", port, program.buffers[name].type, references.inputs[name])
+        for port, name in enumerate(program.inputs)
     ]
     for port, name in enumerate(program.outputs):
         exact = None if references.exact is None else references.exact.get(name)

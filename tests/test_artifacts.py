@@ -1,4 +1,4 @@
-"""Executables, libraries, archives and source folders: what they are, that they give the same bits, and how they appear."""
+"""Executables, libraries, archives and source folders: what they are, their bits, and how they appear."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def test_library_shows_its_own_names_only() -> None:
 
 def test_header_of_cplusplus() -> None:
     source = scratch() / "use.cpp"
-    source.write_text('#include "mlp.h"\nint main() { mlp_array a = {}; return a.rank + mlp_load(nullptr, nullptr, nullptr) * 0; }\n')
+    source.write_text(
+        '#include "mlp.h"\nint main() { mlp_array a = {}; return a.rank + mlp_load(nullptr, nullptr, nullptr) * 0; }\n'
+    )
     folder = built("static").parent
     flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", folder, "-c", source, "-o", scratch() / "use.o"]
     subprocess.run([ZIG, "c++", "-std=c++17", "-O1", *flags], check=True)
@@ -245,7 +247,11 @@ def test_load_refuses_what_does_not_fit() -> None:
 
 def test_load_refuses_other_files(tmp_path: Path) -> None:
     other = tmp_path / "other.so"
-    for content, message in [(b"", "cannot be loaded"), (b"text" * 100, "--as shared"), (built().read_bytes(), "cannot be loaded")]:
+    for content, message in [
+        (b"", "cannot be loaded"),
+        (b"text" * 100, "--as shared"),
+        (built().read_bytes(), "cannot be loaded"),
+    ]:
         other.write_bytes(content)
         with pytest.raises(castiron.InputError, match=message):
             castiron.load(other)
@@ -299,7 +305,8 @@ def test_arm64_archive_links() -> None:
 @pytest.mark.parametrize("form", ["exe", "shared", "static", "source"])
 def test_no_path_of_the_build_machine(form: str, weights: str) -> None:
     folder = built(form, weights).parent
-    secret = [str(ROOT), str(scratch()), os.path.expanduser("~"), os.path.dirname(ZIG), "site-packages", ".cache/", "/tmp/"]
+    home, zig = os.path.expanduser("~"), os.path.dirname(ZIG)
+    secret = [str(ROOT), str(scratch()), home, zig, "site-packages", ".cache/", "/tmp/"]
     for file in (f for f in folder.rglob("*") if f.is_file()):
         data = file.read_bytes()
         for path in secret:
@@ -423,8 +430,8 @@ def test_builds_at_the_same_time(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = []
     for form in ("exe", "exe", "source", "source"):
-        line = [sys.executable, "-m", "castiron", "build", str(MLP), "-q", "-o", str(tmp_path / f"mlp-{form}"), "--as", form]
-        started.append(subprocess.Popen(line, env=environment))
+        line = [sys.executable, "-m", "castiron", "build", str(MLP), "-q", "--as", form]
+        started.append(subprocess.Popen([*line, "-o", str(tmp_path / f"mlp-{form}")], env=environment))
     deadline = time.monotonic() + 240
     for process in started:
         assert process.wait(max(1, deadline - time.monotonic())) == 0

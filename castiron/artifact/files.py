@@ -1,4 +1,4 @@
-"""The byte formats around an artifact: raw weights, the packed weights file, the self-test record (docs/architecture.md)."""
+"""The byte formats around an artifact (docs/architecture.md): raw weights, packed weights, the self-test record."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, ir.TensorProtocol]) -> N
             raise WeightsError(f"weight {name!r}: safetensors has no type for {tensor.dtype.name}")
         header[name] = {
             "dtype": _DTYPES[tensor.dtype],
-            "shape": [int(d) for d in tensor.shape],
+            "shape": list(tensor.shape.numpy()),
             "data_offsets": [offset, offset + tensor.nbytes],
         }
         offset += tensor.nbytes
@@ -67,7 +67,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, ir.TensorProtocol]) -> N
 
 @dataclass(frozen=True)
 class Recorded:
-    """One array of the self-test: input or output number `port`; `tolerance` (outputs): the largest difference allowed."""
+    """One array of the self-test: input or output number `port`; `tolerance` of outputs: largest difference allowed."""
 
     role: str
     port: int

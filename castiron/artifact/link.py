@@ -114,7 +114,7 @@ def _write_header(job: Job, folder: Path) -> None:
 
 
 def source(job: Job, blobs: Sequence[elf.Blob], texts: Mapping[str, str], output: Path) -> None:
-    """A folder that any C11 compiler builds: the model's C, the runtime's C, and the blobs as files beside `blobs.S`."""
+    """A folder that any C11 compiler builds: the C of model and runtime, and the blobs as files beside `blobs.S`."""
     output.mkdir()
     write_code(job.code, output)
     kernels = runtime.kernel_sources(job.code.kernels)

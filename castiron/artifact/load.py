@@ -46,7 +46,9 @@ class Model:
     returned. One Model holds one session: call it from one thread at a time. `close` frees it before Python would.
     """
 
-    def __init__(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, threads: int = 0) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, threads: int = 0
+    ) -> None:
         self._handle, self._session = ctypes.c_void_p(), ctypes.c_void_p()
         self._library: ctypes.CDLL | None = _open(Path(path))
         self.name = self._name(Path(path))
@@ -56,7 +58,7 @@ class Model:
         self._call("session_new", self._handle, ctypes.c_int(threads), ctypes.byref(self._session))
 
     def __call__(self, /, *arrays: Any, **named: Any) -> dict[str, np.ndarray]:
-        """Runs the model. Shapes and types are checked against the model; a misfit is an InputError that names the input."""
+        """Runs the model. Shapes and types are checked; a misfit is an InputError that names the input."""
         given = self._bind(arrays, named)
         inputs = (_Array * max(1, len(given)))(*(_described(a) for a in given))
         outputs = (_Array * max(1, len(self.outputs)))()
@@ -71,11 +73,14 @@ class Model:
 
     def _bind(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
         if len(arrays) > len(self.inputs):
-            raise InputError(f"{self.name} takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(arrays)} were given")
+            raise InputError(
+                f"{self.name} takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(arrays)} were given"
+            )
         given = dict(zip(self.inputs, arrays))
         for name in named:
             if name not in self.inputs or name in given:
-                raise InputError(f"input {name!r} is {'given twice' if name in given else 'unknown'}; the inputs are {', '.join(self.inputs)}")
+                fault = "given twice" if name in given else "unknown"
+                raise InputError(f"input {name!r} is {fault}; the inputs are {', '.join(self.inputs)}")
         given.update(named)
         missing = [name for name in self.inputs if name not in given]
         if missing:
@@ -85,7 +90,7 @@ class Model:
     def _ports(self, kind: str) -> tuple[str, ...]:
         get = getattr(self._library, f"{self.name}_{kind}_name")
         get.restype = ctypes.c_char_p
-        names = []
+        names: list[str] = []
         while (name := get(len(names))) is not None:
             names.append(name.decode())
         return tuple(names)
@@ -132,7 +137,8 @@ def _dtype(number: int) -> np.dtype[Any]:
     if number == _BFLOAT16:
         import ml_dtypes  # takes long to import, and few models need it
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return _NUMPY[number]
 
 
@@ -155,7 +161,11 @@ def _open(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path.resolve()))
     except OSError as error:
-        hint = "; build it with --as shared" if re.search(r"invalid ELF|cannot dynamically load|ELF header", str(error)) else ""
+        hint = (
+            "; build it with --as shared"
+            if re.search(r"invalid ELF|cannot dynamically load|ELF header", str(error))
+            else ""
+        )
         raise InputError(f"{path} cannot be loaded: {error}{hint}") from None
 
 

@@ -1,8 +1,8 @@
 """From compiled code and raw weights to the file a user holds: pack the weights on this machine, then link.
 
 Packing runs the artifact's own `prepare`: a small executable without weights is linked for this machine, reads the raw
-weights and saves them packed. So weights embedded at build, packed in a file, or read raw at run time go through the same
-machine code and give the same bits.
+weights and saves them packed. So weights embedded at build, packed in a file, or read raw at run time go through the
+same machine code and give the same bits.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from castiron.toolchain.elf import Blob
 
 @dataclass(frozen=True)
 class Parts:
-    """What a model compiles to. `code(isas, embedded, selftest)`: its C for these instruction sets, with weights inside or
-    not, and a self-test record of so many bytes; `constants`: their bytes; `weights`: raw tensors by the user's name;
-    `packed_bytes`: the size of what `prepare` makes of them."""
+    """What a model compiles to. `code(isas, embedded, selftest)`: its C for these instruction sets, with weights inside
+    or not, and a self-test record of so many bytes; `constants`: their bytes; `weights`: raw tensors by the user's
+    name; `packed_bytes`: the size of what `prepare` makes of them."""
 
     name: str
     code: Callable[[Sequence[targets.InstructionSet], bool, int], link.Code]
@@ -51,8 +51,8 @@ def pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> 
         return None
     if options.weights == Weights.EMBED and parts.packed_bytes > elf.LIMIT:
         raise InputError(
-            f"{parts.name}: {parts.packed_bytes:,} bytes of weights do not fit inside one file (the object format ends at "
-            "about 2 GiB); build with --weights file, which has no such limit"
+            f"{parts.name}: {parts.packed_bytes:,} bytes of weights do not fit inside one file (the object format ends "
+            "at about 2 GiB); build with --weights file, which has no such limit"
         )
     host = targets.host()
     _ready(host.static_triple, say)

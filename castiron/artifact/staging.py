@@ -24,7 +24,7 @@ _OF_THE_DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACC
 
 @dataclass(frozen=True)
 class Staging:
-    """Where a build writes: the folder of `output` is moved to its place when all is well; `work` is for the way there."""
+    """Where a build writes: what lies beside `output` moves to its place in the end; `work` is for the way there."""
 
     output: Path
     work: Path
@@ -36,7 +36,7 @@ class Staging:
 
 
 def output_path(output: str | Path | None, name: str, form: Form) -> Path:
-    """Where the artifact goes: as asked; `libNAME.so`, `libNAME.a` or NAME in the current folder where nothing is asked."""
+    """Where the artifact goes: as asked, else to `libNAME.so`, `libNAME.a` or NAME in the current folder."""
     if output is not None:
         return Path(output)
     prefix = "lib" if form in (Form.SHARED, Form.STATIC) else ""
@@ -87,7 +87,7 @@ def _refuse_other_things(target: Path, form: Form) -> None:
 
 
 def _prepared(target: Path) -> tuple[Path, int]:
-    """A new folder with `out` in it, and its lock, held as long as this process lives; removes what dead builds left."""
+    """A new folder with `out` in it, and its lock, held while this process lives; removes what dead builds left."""
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.castiron-"
     for left in [folder for folder in target.parent.iterdir() if folder.name.startswith(prefix)]:

@@ -1,8 +1,8 @@
 """Writes an ELF object that holds blobs of bytes in read-only pages, each under a symbol.
 
-An assembler's `.incbin` reads the whole file into its memory and C arrays do not scale at all; this streams from file to
-file, so a gigabyte of weights costs a copy and no memory. Layout: ELF header, the data, symbols, names, section headers
-(System V ABI, chapters 4 and 5).
+An assembler's `.incbin` reads the whole file into its memory and C arrays do not scale at all; this streams from file
+to file, so a gigabyte of weights costs a copy and no memory. Layout: ELF header, the data, symbols, names, section
+headers (System V ABI, chapters 4 and 5).
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _finish(out: BinaryIO, machine: int, start: int, data_size: int, symbols: by
     out.seek(0)
     ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)  # 64 bits, little-endian, version 1
     relocatable = 1
-    out.write(_HEADER.pack(ident, relocatable, machine, 1, 0, 0, table, 0, _HEADER.size, 0, 0, _SECTION.size, len(sections), len(sections) - 1))
+    place = (relocatable, machine, 1, 0, 0, table, 0)
+    out.write(_HEADER.pack(ident, *place, _HEADER.size, 0, 0, _SECTION.size, len(sections), len(sections) - 1))
 
 
 def _pad(out: BinaryIO) -> int:

@@ -18,7 +18,13 @@ SMALL_FLAGS = ("-Os",)
 TINY_FLAGS = ("-Os", "-Xclang", "-Oz")  # zig takes -Oz for -Os
 
 # A convolution of one tap is printed as a matmul; the linker drops what nobody calls.
-_KERNEL_FILES = {"matmul": ("matmul.c",), "conv": ("conv.c", "matmul.c"), "lstm": ("lstm.c",), "gru": ("gru.c",), "rnn": ("rnn.c",)}
+_KERNEL_FILES = {
+    "matmul": ("matmul.c",),
+    "conv": ("conv.c", "matmul.c"),
+    "lstm": ("lstm.c",),
+    "gru": ("gru.c",),
+    "rnn": ("rnn.c",),
+}
 _TILE_FILES = ("sweep.c", "tiles.c")
 # Compiled once an instruction set, and how: tiles.c is straight code in one loop, -O3 finds nothing more to do there.
 _VECTOR_FILES = {"tiles.c": SMALL_FLAGS, "lstm.c": KERNEL_FLAGS, "gru.c": KERNEL_FLAGS, "rnn.c": KERNEL_FLAGS}
@@ -44,15 +50,15 @@ def kernel_sources(kernels: Iterable[str]) -> list[Path]:
 def triple_of(target: Target, form: Form) -> str:
     """What the parts of an artifact that call the C library are compiled for.
 
-    Archives go through the headers of glibc: its types (pthread_attr_t on arm64) are never smaller than those of musl, and
-    the functions have the same names, so both linkers take them."""
+    Archives go through the headers of glibc: its types (pthread_attr_t on arm64) are never smaller than those of musl,
+    and the functions have the same names, so both linkers take them."""
     return target.static_triple if form == Form.EXE else target.shared_triple
 
 
 def units(target: Target, isas: Sequence[InstructionSet], kernels: Iterable[str], form: Form) -> list[Unit]:
-    """What an artifact needs of the runtime: the kernels in use (their arithmetic once an instruction set), core, and for a program main.
+    """What an artifact needs of the runtime: the kernels in use, core, and for a program main.
 
-    Kernels call no C library, so the same objects serve every form."""
+    What computes is there once an instruction set. Kernels call no C library: the same objects serve every form."""
     flags = (*TINY_FLAGS, *(("-DCI_SHARED",) if form == Form.SHARED else ()))
     out = []
     for source in kernel_sources(kernels):

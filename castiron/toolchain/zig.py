@@ -22,7 +22,8 @@ from castiron.options import environment
 # -fwrapv: ONNX integers wrap around.
 COMMON = ("-std=c11", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing", "-g0",
           "-ffunction-sections", "-fdata-sections", "-fvisibility=hidden", "-fPIC", "-fno-stack-protector",
-          "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wall", "-Wextra", "-Werror=implicit-function-declaration")
+          "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wall", "-Wextra",
+          "-Werror=implicit-function-declaration")  # fmt: skip
 
 # One optimization level for all links: zig builds a C library for each level it meets. -z noexecstack and relro are its
 # defaults.
@@ -82,17 +83,16 @@ def how_it_ended(status: int) -> str:
 def compile_unit(unit: Unit, target: Path) -> None:
     """One object file, whole or not at all."""
     temporary = target.with_name(f".{target.stem}.{os.getpid()}.{threading.get_ident()}.o")
-    includes = [f"-iquote{folder}" for folder in unit.include]
-    arguments = ["cc", "-target", unit.triple, *COMMON, *unit.flags, *includes, "-c", str(unit.source), "-o", str(temporary)]
+    flags = [*COMMON, *unit.flags, *(f"-iquote{folder}" for folder in unit.include)]
     try:
-        run(arguments, unit.source.name)
+        run(["cc", "-target", unit.triple, *flags, "-c", str(unit.source), "-o", str(temporary)], unit.source.name)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def cached(unit: Unit, headers: bytes) -> Path:
-    """The object of a unit that is the same for every model, compiled at its first use; `headers` is all it includes."""
+    """The object of a unit that is the same for every model, compiled at its first use. headers: all it includes."""
     key = hashlib.sha256()
     for part in (version(), unit.triple, *COMMON, *unit.flags, unit.source.name):
         key.update(part.encode() + b"\0")
@@ -130,4 +130,3 @@ def build_libc(triple: str) -> None:
         source.unlink(missing_ok=True)
         output.unlink(missing_ok=True)
     (folder / f"{triple}-{version()}").touch()
-
