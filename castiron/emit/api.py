@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from castiron.emit import expr_c
 from castiron.emit.access import product
+from castiron.emit.largest import print_largest
 from castiron.emit.memory import Memory
 from castiron.emit.reduce import reduction
 from castiron.emit.scope import Scope
@@ -32,6 +33,7 @@ def all_sizes(forward: Planned, outputs: Sequence[Port]) -> tuple[Size, ...]:
 def api_file(name: str, prepare: Planned, forward: Planned, model: ModelInfo, sizes: Sequence[Size]) -> str:
     """The text of NAME_api.c. `sizes` as `all_sizes` gives them."""
     derived = any(s.value is not None for s in sizes)
+    largest = print_largest(forward, sizes)
     return indented(
         [
             *comment(f"{name}: tables and public functions; made by castiron {model.version}"),
@@ -43,12 +45,13 @@ def api_file(name: str, prepare: Planned, forward: Planned, model: ModelInfo, si
             *_ports("outputs", model.outputs, sizes),
             *_ports("weights", model.weights, sizes),
             *_sizes(sizes, model.inputs),
+            *largest,
             *(_derive(forward, sizes) if derived else []),
             *_misfit(forward, sizes),
             *_plan(forward, sizes),
             *_blobs(name, model),
             *_codes(name, model),
-            *_model(name, prepare, forward, model, sizes, derived),
+            *_model(name, prepare, forward, model, sizes, derived, bool(largest)),
             *_functions(name, model),
         ]
     )
@@ -182,7 +185,13 @@ def _codes(name: str, model: ModelInfo) -> list[str]:
 
 
 def _model(
-    name: str, prepare: Planned, forward: Planned, model: ModelInfo, sizes: Sequence[Size], derived: bool
+    name: str,
+    prepare: Planned,
+    forward: Planned,
+    model: ModelInfo,
+    sizes: Sequence[Size],
+    derived: bool,
+    bounded: bool,
 ) -> list[str]:
     if prepare.arena is None:
         raise InternalError("prepare has sizes that only an input knows")
@@ -194,6 +203,7 @@ def _model(
         f".info = {quoted(model.info)},",
         *(f".{t} = {t}, .{t[:-1]}_count = {len(ports)}," for t, ports in tables.items() if ports),
         *([f".sizes = size_table, .size_count = {len(sizes)},"] if sizes else []),
+        *([".largest = largest,"] if bounded else []),
         *([".derive = derive,"] if derived else []),
         *([".misfit = misfit,"] if forward.program.requires else []),
         f".plan = plan, .offset_count = {len(forward.lives) if forward.arena is None else 0},",

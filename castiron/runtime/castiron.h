@@ -106,6 +106,7 @@ typedef struct ci_model {
     int32_t input_count, output_count, weight_count;
     const ci_size *sizes;
     int32_t size_count, offset_count;
+    double (*largest)(const int64_t *sizes); /* no integer computed of these sizes exceeds it; NULL: none can overflow */
     void (*derive)(int64_t *sizes);                              /* fills the derived sizes; NULL where there are none */
     const char *(*misfit)(const int64_t *sizes); /* what keeps sizes from fitting the model, or NULL; NULL: all fit */
     int64_t (*plan)(const int64_t *sizes, int64_t *offsets);     /* offsets and bytes of the forward arena */

@@ -50,6 +50,9 @@ int ci_sizes_of(const ci_model *model, const ci_array *inputs, int64_t *sizes, c
         const ci_size *size = &model->sizes[k];
         sizes[k] = size->input < 0 ? 0 : inputs[size->input].dims[size->dim];
     }
+    const double most = 0x1p62; /* an integer beyond is no size of any memory */
+    if (model->largest && !(model->largest(sizes) < most))
+        return ci_fail(error, CI_NO_MEMORY, "these input shapes make model '%s' larger than any memory", model->name);
     if (model->derive) model->derive(sizes);
     status = check_dims(model, inputs, sizes, error);
     const char *misfit = status || !model->misfit ? NULL : model->misfit(sizes);
