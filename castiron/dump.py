@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,16 @@ from castiron.program.types import Program
 
 @dataclass(frozen=True)
 class Dump:
-    """Writes stages to `folder`; does nothing where that is None. Each method gives back the stage it was given."""
+    """Writes stages to `folder`, unless that is None, and shows them to `watch`, before a later stage changes them.
+
+    Each method gives back the stage it was given."""
 
     folder: Path | None = None
+    watch: Callable[[str, ir.Model | Program], None] = lambda stage, content: None
 
     def graph(self, stage: str, model: ir.Model) -> ir.Model:
         """`STAGE.onnx`; weights of more than 2 GB go to a file beside it."""
+        self.watch(stage, model)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
@@ -29,6 +33,7 @@ class Dump:
 
     def program(self, stage: str, program: Program) -> Program:
         """`STAGE.txt`."""
+        self.watch(stage, program)
         if self.folder is not None:
             (self.folder / f"{stage}.txt").write_text(text(program))
         return program

@@ -40,6 +40,7 @@ from castiron.program.dead import dead
 from castiron.program.fuse import fuse
 from castiron.program.group import group
 from castiron.program.layout import layout
+from castiron.program.notes import NOBODY, Notes
 from castiron.program.pads import pads
 from castiron.program.plan import plan, storage
 from castiron.program.planned import Planned, Storage
@@ -118,31 +119,35 @@ def build(
     return _report(target, compiled, chosen, parts.packed_bytes, references, checked, started)
 
 
-def compile_source(source: Source, options: BuildOptions, dump: Dump, say: Progress) -> Compiled:
-    """Everything before C."""
+def compile_source(
+    source: Source, options: BuildOptions, dump: Dump, say: Progress, notes: Notes = NOBODY
+) -> Compiled:
+    """Everything before C. `notes` are told of choices."""
     say("reading the graph")
-    model = compile_graph(source, options.shapes, dump)
+    model = compile_graph(source, options.shapes, dump, notes)
     say("lowering and fusing")
-    prepare, forward, places = compile_programs(lower(model, source.parameters), dump)
+    prepare, forward, places = compile_programs(lower(model, source.parameters, notes.nodes), dump, notes)
     digest = hashlib.sha256("\n".join((text(prepare.program), text(forward.program), repr(places))).encode()).hexdigest()
     return Compiled(identifier(options.name or source.name), model, prepare, forward, places, digest)
 
 
-def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: Dump) -> ir.Model:
+def compile_graph(
+    source: Source, shapes: Mapping[str, tuple[int, ...]], dump: Dump, notes: Notes = NOBODY
+) -> ir.Model:
     """The graph that is lowered: newest operators, sizes inferred, what is known folded."""
     model = dump.graph("00-import", clean_names(source.model))
     model = dump.graph("10-upgrade", inline(upgrade(model)))
     model = dump.graph("20-sizes", infer_sizes(pin(model, shapes)))
     model = dump.graph("30-fold", infer_sizes(fold(model, source.parameters)))
     model = dump.graph("40-expand", infer_sizes(expand(bound_slices(unify(model)))))
-    return dump.graph("50-batchnorm", infer_sizes(fold_batchnorm(fold(model, source.parameters))))
+    return dump.graph("50-batchnorm", infer_sizes(fold_batchnorm(fold(model, source.parameters), notes.nodes)))
 
 
-def compile_programs(program: Program, dump: Dump) -> tuple[Planned, Planned, Storage]:
+def compile_programs(program: Program, dump: Dump, notes: Notes = NOBODY) -> tuple[Planned, Planned, Storage]:
     """(prepare, forward) with memory placed, and where packed weights and constants lie."""
     prepare, forward = split(resolve(dump.program("60-lowered", program)))
     prepare = dump.program("70-prepare", group(fuse(dead(prepare))))
-    forward = dump.program("71-forward", group(pads(fuse(layout(dead(forward))))))
+    forward = dump.program("71-forward", group(pads(fuse(layout(dead(forward)), notes.buffers), notes.buffers)))
     check(prepare)
     check(forward)
     places = storage(prepare, forward)

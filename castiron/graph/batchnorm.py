@@ -9,36 +9,46 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from castiron.graph.nodes import add_initializer, is_standard, remove, replace, weight_values
+from castiron.graph.nodes import add_initializer, is_standard, operator_name, remove, replace, weight_values
+from castiron.program.notes import Note, silent
 
 
-def fold_batchnorm(model: ir.Model) -> ir.Model:
+def fold_batchnorm(model: ir.Model, note: Note = silent) -> ir.Model:
     """`model` with BatchNormalizations moved into the weights of the layers before them, unless others read these.
 
     Declines where the layer's weights or the statistics are computed from inputs, for grouped ConvTranspose, and for
-    Gemm with alpha or beta.
+    Gemm with alpha or beta; `note` is told why.
     """
     graph = model.graph
     weights = weight_values(graph)
     for norm in list(graph):
         if is_standard(norm, "BatchNormalization") and not norm.attributes.get_int("training_mode", 0):
             layer = norm.inputs[0].producer() if norm.inputs[0] is not None else None
-            if layer is not None and _foldable(layer, norm, weights):
+            objection = "the model's input is what it normalizes" if layer is None else _objection(layer, norm, weights)
+            if layer is not None and not objection:
                 _fold(graph, layer, norm)
+            else:
+                note(f"BatchNormalization {norm.name}", f"not folded: {objection}")
     return model
 
 
-def _foldable(layer: ir.Node, norm: ir.Node, weights: set[ir.Value]) -> bool:
+def _objection(layer: ir.Node, norm: ir.Node, weights: set[ir.Value]) -> str:
+    """Why `norm` cannot be moved into the weights of `layer`, or ""."""
     out = layer.outputs[0]
-    if not is_standard(layer, "Conv", "ConvTranspose", "Gemm") or len(out.uses()) != 1 or out.is_graph_output():
-        return False
+    if not is_standard(layer, "Conv", "ConvTranspose", "Gemm"):
+        return f"it follows a {operator_name(layer)}, not a layer with weights"
+    if len(out.uses()) != 1 or out.is_graph_output():
+        return "others read the layer before it"
     if not all(v in weights for v in [*layer.inputs[1:], *norm.inputs[1:]] if v is not None):
-        return False
+        return "its statistics, or the weights of the layer before it, are computed from inputs"
     attributes = layer.attributes
     if layer.op_type == "ConvTranspose" and attributes.get_int("group", 1) != 1:
-        return False
+        return "the ConvTranspose before it has groups"
     plain = attributes.get_float("alpha", 1.0) == 1.0 and attributes.get_float("beta", 1.0) == 1.0
-    return (layer.op_type != "Gemm" or plain) and layer.inputs[1] is not None and layer.inputs[1].shape is not None
+    if layer.op_type == "Gemm" and not plain:
+        return "the Gemm before it scales its operands"
+    known = layer.inputs[1] is not None and layer.inputs[1].shape is not None
+    return "" if known else "the weights of the layer before it are of unknown sizes"
 
 
 class _Arithmetic:

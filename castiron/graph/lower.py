@@ -116,11 +116,11 @@ class _Lowering:
         if not _is_wanted(value):
             return None
         if value.is_graph_output() and not value.uses() and value.name not in self.build.buffers:
-            tensor = self.build.declare(value.name, _type(value), shape_of(value), Kind.OUTPUT)
+            tensor = self.build.declare(str(value.name), _type(value), shape_of(value), Kind.OUTPUT)
         elif value.is_graph_output():
             tensor = self.build.temp(_type(value), shape_of(value), f"{value.name}.value")
         else:
-            tensor = self.build.declare(value.name, _type(value), shape_of(value), Kind.TEMP)
+            tensor = self.build.declare(str(value.name), _type(value), shape_of(value), Kind.TEMP)
         self.tensors[value] = Tensor(tensor.buffer, elements_of(value, frozenset(self.known)))
         return self.tensors[value]
 

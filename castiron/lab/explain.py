@@ -1,86 +1,223 @@
-"""What became of a model: its steps as rows, with what was fused into each, sizes, operations, bytes and memory."""
+"""What became of a model: the graph from stage to stage, its steps, what was not done and why, and the memory."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import onnx_ir as ir
+
+from castiron.assemble import Compiled
+from castiron.graph.nodes import operator_name
 from castiron.program.cost import flops, known, nbytes, total_flops, traffic
-from castiron.program.expr import Expr, text
+from castiron.program.expr import Apply, Expr, text
+from castiron.program.notes import Notes
 from castiron.program.planned import Planned
-from castiron.program.types import Compute, Group, Kernel, Kind, Program, Step, View, written
+from castiron.program.types import Compute, Group, Kernel, Kind, Program, Step, View, read, written
+
+Figure = int | str
+"""A number, or where it depends on sizes known at run time the expression over these."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The graph after a pass. `change`: operator -> how many more nodes of it there are (negative: fewer)."""
+
+    name: str
+    nodes: int
+    change: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One step. `what`: its kind and choice; `fused`: the ONNX operators in it; numbers where sizes are known, else text."""
+    """One step.
+
+    what: its kind and choice; operators: the ONNX operators in it; nodes: their names; module: the path of the
+    nn.Module they come from; flops, bytes: floating-point operations, and bytes of the memory it touches."""
 
     name: str
     what: str
-    fused: str
-    shape: str
-    flops: str
-    bytes: str
+    operators: tuple[str, ...]
+    nodes: tuple[str, ...]
+    module: str
+    result: str
+    flops: Figure
+    bytes: Figure
 
 
-def steps(program: Program) -> list[Row]:
-    """A row a step that runs (views are free)."""
-    return [_row(step, program) for step in program.steps if not isinstance(step, View)]
+@dataclass(frozen=True)
+class Kept:
+    """A buffer that lies in memory between two steps, and why."""
+
+    buffer: str
+    reason: str
+    bytes: Figure
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in the arena.
+
+    at: its offset in bytes, or its number where offsets are found at run time; first, last: the steps between which it
+    is in use; shared: buffers that take the place of `buffer` in turn, or are views of it."""
+
+    at: int
+    bytes: Figure
+    first: int
+    last: int
+    buffer: str
+    shared: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All of it. declined: node -> why it is not computed the best way there is."""
+
+    summary: Mapping[str, Figure]
+    stages: tuple[Stage, ...]
+    prepare: tuple[Row, ...]
+    forward: tuple[Row, ...]
+    declined: Mapping[str, str]
+    kept: tuple[Kept, ...]
+    memory: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Collects what only the way through the passes shows."""
+
+    stages: list[Stage] = field(default_factory=list)
+    declined: dict[str, str] = field(default_factory=dict)
+    buffers: dict[str, str] = field(default_factory=dict)
+    _counts: list[Counter[str]] = field(default_factory=list)
+
+    @property
+    def notes(self) -> Notes:
+        """To be given to the passes."""
+        return Notes(self.declined.__setitem__, self.buffers.__setitem__)
+
+    def watch(self, stage: str, content: ir.Model | Program) -> None:
+        """To be given to Dump."""
+        if isinstance(content, Program):
+            return
+        count = Counter(operator_name(node) for node in content.graph.all_nodes())
+        before = self._counts[-1] if self._counts else count
+        change = {name: count[name] - before[name] for name in (count | before) if count[name] != before[name]}
+        self._counts.append(count)
+        self.stages.append(Stage(stage.partition("-")[2], count.total(), change))
+
+
+def explanation(compiled: Compiled, witness: Witness) -> Explanation:
+    """What `castiron explain` shows of a compiled model."""
+    forward = compiled.forward.program
+    prepare_rows, forward_rows = _rows(compiled.prepare.program), _rows(forward)
+    memory = _memory(compiled.forward)
+    return Explanation(
+        summary={
+            "model": compiled.name,
+            "nodes": len(tuple(compiled.graph.graph.all_nodes())),
+            "steps at run time": len(forward_rows),
+            "steps when weights arrive": len(prepare_rows),
+            "FLOPs": figure(total_flops(forward)),
+            "bytes of packed weights": compiled.storage.packed_bytes,
+            "bytes of constants": compiled.storage.constant_bytes,
+            "bytes of activations": "planned for each new size of the inputs"
+            if compiled.forward.arena is None
+            else compiled.forward.arena,
+        },
+        stages=tuple(witness.stages),
+        prepare=prepare_rows,
+        forward=forward_rows,
+        declined=witness.declined,
+        kept=tuple(_kept(compiled.forward, {slot.buffer for slot in memory}, witness.buffers)),
+        memory=memory,
+    )
+
+
+def figure(size: Expr) -> Figure:
+    """A size as a number, else as text."""
+    number = known(size)
+    if number is not None:
+        return number
+    return text(size)[1:-1] if isinstance(size, Apply) and text(size).startswith("(") else text(size)
+
+
+def _rows(program: Program) -> tuple[Row, ...]:
+    """A row a step that runs; views are free."""
+    return tuple(_row(step, program) for step in program.steps if not isinstance(step, View))
 
 
 def _row(step: Step, program: Program) -> Row:
     out = program.buffers[written(step)[-1]]
-    ops = " + ".join(dict.fromkeys(o.op for o in step.origins))
-    shape = f"{out.type.name.lower()}[{', '.join(text(d) for d in out.shape)}]"
-    return Row(step.name, _what(step), ops, shape, quantity(flops(step)), quantity(traffic(step, program)))
+    return Row(
+        step.name,
+        _what(step),
+        tuple(o.op for o in step.origins),
+        tuple(o.node for o in step.origins),
+        next((o.module for o in step.origins if o.module), ""),
+        f"{out.type.numpy().name} [{', '.join(text(d) for d in out.shape)}]",
+        figure(flops(step)),
+        figure(traffic(step, program)),
+    )
 
 
 def _what(step: Step) -> str:
     if isinstance(step, Kernel):
         sizes = " × ".join(text(a.extent) for a in step.axes if known(a.extent) != 1)
         inner = " × ".join(text(a.extent) for a in step.inner if known(a.extent) != 1)
-        return f"kernel {step.kernel}" + (f" {sizes} over {inner or 1}" if step.axes else "")
+        return f"{step.kernel} {sizes} over {inner or 1}" if step.axes else step.kernel
     if isinstance(step, Group):
-        return f"{len(step.parts)} loops row by row"
+        return f"{len(step.parts)} loops a row"
     assert isinstance(step, Compute)
-    return "loop nest"
+    return "loops"
 
 
-def quantity(size: Expr) -> str:
-    """A number with its thousands set apart, or the expression."""
-    number = known(size)
-    return text(size) if number is None else f"{number:,}"
+def _kept(planned: Planned, placed: set[str], reasons: Mapping[str, str]) -> list[Kept]:
+    """Every TEMP in memory, with the reason that fusion gave, else what its readers are."""
+    program = planned.program
+    readers: dict[str, list[Step]] = {}
+    stored: set[str] = set()
+    for step in program.steps:
+        for name in read(step):
+            readers.setdefault(name, []).append(step)
+        if not isinstance(step, View):
+            stored.update(written(step))
+    return [
+        Kept(name, reasons.get(name) or _by_readers(readers.get(name, [])), figure(nbytes(buffer)))
+        for name, buffer in program.buffers.items()
+        if buffer.kind == Kind.TEMP and name in stored and planned.roots.get(name) in placed
+    ]
 
 
-def summary(
-    prepare: Planned, forward: Planned, nodes_before: int, nodes_after: int, packed_bytes: int
-) -> Mapping[str, str]:
-    """The model in a few figures."""
-    return {
-        "nodes": f"{nodes_before} in the model, {nodes_after} after folding and expansion",
-        "steps": f"{len(steps(forward.program))} at run time, {len(steps(prepare.program))} when weights arrive",
-        "FLOPs": quantity(total_flops(forward.program)),
-        "weights": f"{packed_bytes:,} bytes packed",
-        "activations": "planned once per change of sizes" if forward.arena is None else f"{forward.arena:,} bytes",
-    }
+def _by_readers(steps: list[Step]) -> str:
+    kernels = dict.fromkeys(s.kernel for s in steps if isinstance(s, Kernel))
+    if kernels:
+        return f"{' and '.join(kernels)} read{'s' if len(kernels) == 1 else ''} it from memory"
+    if any(isinstance(s, View) for s in steps):
+        return "it is seen under another shape"
+    return "a step reads it row by row" if any(isinstance(s, Group) for s in steps) else "loops read it from memory"
 
 
-def memory(planned: Planned) -> list[dict[str, str]]:
-    """The memory plan of temporaries: offset, bytes and which buffers share the place."""
+def _memory(planned: Planned) -> tuple[Slot, ...]:
+    """The memory plan of temporaries, in the order of use."""
     shared: dict[str, list[str]] = {}
     for buffer, root in planned.roots.items():
         shared.setdefault(root, []).append(buffer)
-    rows = []
-    for name, place in planned.places.items():
-        if place.kind == Kind.TEMP:
-            where = f"slot {place.offset}" if place.dynamic else f"{place.offset:,}"
-            also = ", ".join(b for b in shared.get(name, []) if b != name)
-            rows.append(
-                {
-                    "at": where,
-                    "bytes": quantity(nbytes(planned.program.buffers[name])),
-                    "buffer": name,
-                    "also holds": also,
-                }
-            )
-    return rows
+    lives: dict[str, list[int]] = {}
+    for number, step in enumerate(planned.program.steps):
+        for name in (*read(step), *written(step)):
+            lives.setdefault(planned.roots.get(name, name), []).append(number)
+    slots = [
+        Slot(
+            place.offset,
+            figure(nbytes(planned.program.buffers[name])),
+            min(lives[name]),
+            max(lives[name]),
+            name,
+            tuple(b for b in shared.get(name, []) if b != name),
+        )
+        for name, place in planned.places.items()
+        if place.kind == Kind.TEMP
+    ]
+    return tuple(sorted(slots, key=lambda slot: slot.first))

@@ -83,10 +83,19 @@ class Convolution:
         """Adds the steps of one convolution over `lines`."""
         if any(line.taps == 0 for line in lines):
             self._zeros(lines)
-        elif self.out.type == DataType.FLOAT and self.inputs is not ONE and len(lines) <= SPATIAL:
-            self._kernel(lines)
-        else:
+        elif objection := self._objection(lines):
+            self.build.remark(f"loops, not the conv kernel: {objection}")
             self._sum(lines)
+        else:
+            self._kernel(lines)
+
+    def _objection(self, lines: Sequence[Line]) -> str:
+        """Why the kernel does not fit, or ""."""
+        if self.out.type != DataType.FLOAT:
+            return f"it computes float32, not {self.out.type.name.lower()}"
+        if self.inputs is ONE:
+            return "one input channel a group leaves it nothing to sum over but the taps"
+        return "" if len(lines) <= SPATIAL else f"it has {SPATIAL} spatial dimensions"
 
     def _place(self, n: Expr, channel: Expr, lines: Sequence[Line], at: Sequence[Expr]) -> list[Expr]:
         return [n, channel, *(line.output(o) for line, o in zip(lines, at, strict=True))]

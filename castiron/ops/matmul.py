@@ -108,14 +108,24 @@ def _by_kernel(build: Builder, out: Tensor, a: Tensor, b: Tensor) -> None:
     product_kernel(build, out, batch, row, column, k, left, panel_operand(packed, own), place)
 
 
+def _objection(out: Tensor, a: Tensor, b: Tensor) -> str:
+    """Why the kernel does not fit, or ""."""
+    if out.type != DataType.FLOAT:
+        return f"it computes float32, not {out.type.name.lower()}"
+    return "one operand is a vector" if a.rank < 2 or b.rank < 2 or b.shape[-1] is ONE else ""
+
+
 def multiply(build: Builder, out: Tensor, a: Tensor, b: Tensor) -> None:
     """`out = a @ b` by NumPy's rules."""
-    if out.type != DataType.FLOAT or a.rank < 2 or b.rank < 2 or b.shape[-1] is ONE:
+    objection = _objection(out, a, b)
+    if objection:
+        build.remark(f"loops, not the matmul kernel: {objection}")
         return _sum_of_products(build, out, a, b)
     if out.rank - 2 <= BATCH:
         return _by_kernel(build, out, a, b)
     same = a.shape[:-2] == out.shape[:-2]
     if not same or (b.rank > 2 and b.shape[:-2] != out.shape[:-2]):
+        build.remark(f"loops, not the matmul kernel: more than {BATCH} batch dimensions, some broadcast")
         return _sum_of_products(build, out, a, b)
     short = build.temp(out.type, (product(out.shape[:-2]), *out.shape[-2:]), f"{out.name}.collapsed")
     _by_kernel(build, short, _collapsed(build, a), _collapsed(build, b) if b.rank > 2 else b)
@@ -165,6 +175,7 @@ def _gemm_product(call: Call, out: Tensor) -> None:
         packed = panels(build, b.name, (), column.extent, (k.extent,), right)
         product_kernel(build, out, (), row, column, k, left, panel_operand(packed, ()), place)
     else:
+        build.remark(f"loops, not the matmul kernel: {_objection(out, a, b) or 'one operand is a vector'}")
         terms = cast(left, out.type) * cast(right(column.var, k.var), out.type)
         build.store(out, (row, column), place, Reduce("sum", (k,), cast(terms, out.type)))
 

@@ -64,7 +64,7 @@ def _is_one(size: Expr) -> bool:
 class Builder:
     """Collects buffers and steps. Names stay unique: a taken name gets a number behind it.
 
-    note: told of choices between ways to compute something."""
+    note: takes the remarks of lowerings."""
 
     def __init__(self, note: Note = silent) -> None:
         self.note = note
@@ -75,6 +75,11 @@ class Builder:
         self.origin: tuple[Origin, ...] = ()
         self._axes = 0
         self._steps: set[str] = set()
+
+    def remark(self, reason: str) -> None:
+        """Says why the node at hand is not computed the best way there is."""
+        for origin in self.origin:
+            self.note(f"{origin.op} {origin.node}", reason)
 
     # buffers
 

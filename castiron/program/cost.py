@@ -9,7 +9,7 @@ import numpy as np
 
 from castiron.program import scalar
 from castiron.program.expr import Apply, Axis, Const, Expr, Reduce, constant, nodes, substitute
-from castiron.program.types import Buffer, Compute, Group, Program, Shape, Step, View, read, written
+from castiron.program.types import Buffer, Compute, Group, Kernel, Program, Shape, Step, View, read, written
 
 
 def product(sizes: Shape | tuple[Expr, ...]) -> Expr:
@@ -46,16 +46,27 @@ def _operations(value: Expr) -> Expr:
 
 
 def traffic(step: Step, program: Program) -> Expr:
-    """Bytes of the buffers that a step reads and writes, each counted once."""
+    """Bytes of the buffers that a step reads, each counted once, and of the elements that it stores."""
     if isinstance(step, View):
         return constant(0)
-    names = dict.fromkeys((*read(step), *written(step)))
-    return reduce(lambda a, b: a + b, (nbytes(program.buffers[n]) for n in names), constant(0))
+    return reduce(lambda a, b: a + b, (nbytes(program.buffers[n]) for n in read(step)), _stored(step, program))
+
+
+def _stored(step: Compute | Group | Kernel, program: Program) -> Expr:
+    if isinstance(step, Group):
+        return reduce(lambda a, b: a + b, (_stored(p, program) for p in step.parts), constant(0))
+    if step.value is None:
+        return reduce(lambda a, b: a + b, (nbytes(program.buffers[n]) for n in written(step)), constant(0))
+    return extent(step.axes) * _width(program.buffers[step.out])
 
 
 def nbytes(buffer: Buffer) -> Expr:
     """The size of a buffer."""
-    return product(buffer.shape) * max(1, buffer.type.bitwidth // 8)
+    return product(buffer.shape) * _width(buffer)
+
+
+def _width(buffer: Buffer) -> int:
+    return max(1, buffer.type.bitwidth // 8)
 
 
 def known(size: Expr) -> int | None:

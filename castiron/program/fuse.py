@@ -28,6 +28,7 @@ from castiron.program.expr import (
     rewrite,
     substitute,
 )
+from castiron.program.notes import Note, silent
 from castiron.program.types import Compute, Kernel, Kind, Origin, Program, Step, View, read, written
 from castiron.program.views import resolve
 
@@ -40,19 +41,21 @@ MOVABLE = {"matmul": ("a",), "conv": ("x",)}
 """Operands of tile kernels that are strided, not in panels."""
 
 
-def fuse(program: Program) -> Program:
-    """Fuses until nothing more fits. An index that fusion has put together may need a view no more."""
-    fused = _swept(program)
+def fuse(program: Program, note: Note = silent) -> Program:
+    """Fuses until nothing more fits. An index that fusion has put together may need a view no more.
+
+    `note` is told of a buffer why it stays."""
+    fused = _swept(program, note)
     while any(isinstance(s, View) for s in fused.steps):
         resolved = resolve(fused)
         if resolved.steps == fused.steps:
             break
-        fused = _swept(resolved)
+        fused = _swept(resolved, note)
     return fused
 
 
-def _swept(program: Program) -> Program:
-    work = _Work(program)
+def _swept(program: Program, note: Note) -> Program:
+    work = _Work(program, note)
     for number in range(len(work.steps)):
         _inline(work, number)
     for number in reversed(range(len(work.steps))):
@@ -65,7 +68,8 @@ def _swept(program: Program) -> Program:
 class _Work:
     """Steps on the way, with who stores and loads each buffer kept up to date. A step's number is its place."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, note: Note) -> None:
+        self.note = note
         self.buffers = program.buffers
         self.outputs = frozenset(program.outputs)
         self.steps: list[Step | None] = list(program.steps)
@@ -135,11 +139,9 @@ def _with(work: _Work, number: int, step: Compute | Kernel, name: str, refused: 
         return None
     producer = found[1]
     dims = whole(producer.index, work.buffers[name].shape, producer.axes)
-    if (
-        dims is None
-        or _count(step.value) + _count(producer.value) > LARGEST
-        or not _pays(work, number, step, producer, dims)
-    ):
+    objection = "it is not stored an element an index" if dims is None else _objection(work, step, producer, dims)
+    if dims is None or objection:
+        work.note(name, objection)
         return None
 
     def visit(load: Load) -> Expr | None:
@@ -148,6 +150,7 @@ def _with(work: _Work, number: int, step: Compute | Kernel, name: str, refused: 
     changed = map_loads(step, visit)
     assert isinstance(changed, (Compute, Kernel)) and changed.value is not None
     if isinstance(changed, Kernel) and not _keeps_operands(step, changed):
+        work.note(name, f"{changed.kernel} reads it along fixed strides, which what makes it does not have")
         return None
     refused.discard(name)
     return replace(changed, origins=_both(producer, step))
@@ -175,24 +178,31 @@ def _keeps_operands(before: Step, after: Kernel) -> bool:
     return is_linear(after.index, after.axes)
 
 
-def _pays(work: _Work, number: int, step: Compute | Kernel, producer: Compute, dims: dict[str, int | None]) -> bool:
-    """Whether computing the producer's elements where they are loaded saves memory traffic without repeating work."""
+def _objection(work: _Work, step: Compute | Kernel, producer: Compute, dims: dict[str, int | None]) -> str:
+    """Why computing the producer's elements where they are loaded saves no traffic or repeats work; "": it pays."""
     name, value = producer.out, producer.value
+    if _count(step.value) + _count(value) > LARGEST:
+        return f"the expression would have more than {LARGEST} parts"
     places = _evaluations(step, name)
     size = elements(work.buffers[name].shape)
     once = at_most(_sum(places), size)
     if _is_movement(value):
-        return once or _is_contiguous(producer, dims) or not isinstance(value, Load) or _is_hardly_more(places, size)
-    if any(isinstance(o, Load) and o.buffer == name for _, o in getattr(step, "operands", ())):
-        return False
+        free = once or _is_contiguous(producer, dims) or not isinstance(value, Load) or _is_hardly_more(places, size)
+        return "" if free else "its elements would be gathered across memory more than once each"
+    if isinstance(step, Kernel) and any(isinstance(o, Load) and o.buffer == name for _, o in step.operands):
+        return f"{step.kernel} reads it from memory"
     if _awaits_epilogue(work, producer) and not _is_elementwise(work, step, name):
-        return False
+        return "it is part of the kernel before it"
     if has_reduce(value):
         single = len(places) == 1 and len(work.loads[name]) == 1
-        return single and places[0] is size and isinstance(step, Compute) and _is_elementwise(work, step, name)
-    if len(work.loads[name]) == 1:
-        return once or (cost(value) <= CHEAP and at_most(_sum(places), size * FEW))
-    return once and cost(value) <= CHEAP and _is_light(work, producer) and _all_can(work, name)
+        pays = single and places[0] is size and isinstance(step, Compute) and _is_elementwise(work, step, name)
+        return "" if pays else "its reduction would run again for each element that is read"
+    users = len(work.loads[name])
+    if users == 1:
+        pays = once or (cost(value) <= CHEAP and at_most(_sum(places), size * FEW))
+        return "" if pays else "it would be computed more than once an element"
+    pays = once and cost(value) <= CHEAP and _is_light(work, producer) and _all_can(work, name)
+    return "" if pays else f"{users} steps read it, and loading it is cheaper than computing it in each"
 
 
 def _sum(sizes: list[Expr]) -> Expr:
@@ -303,11 +313,18 @@ def _is_elementwise(work: _Work, step: Compute | Kernel, name: str) -> bool:
 def _join(work: _Work, number: int) -> int | None:
     """Puts the one consumer of a step's result into the step; gives the step's new place, None where nothing fits."""
     step = work.steps[number]
-    if not isinstance(step, (Compute, Kernel)) or step.value is None or len(work.loads.get(step.out, ())) != 1:
+    if not isinstance(step, (Compute, Kernel)) or step.value is None:
         return None
-    (place,) = work.loads[step.out]
+    users = work.loads.get(step.out, set())
+    if len(users) != 1:
+        if isinstance(step, Kernel) and users:
+            work.note(step.out, f"{len(users)} steps read it")
+        return None
+    (place,) = users
     consumer = work.steps[place]
     if not isinstance(consumer, Compute):
+        if isinstance(step, Kernel):
+            work.note(step.out, _reader(consumer))
         return None
     joined = _joined(work, number, consumer)
     if joined is None:
@@ -316,23 +333,32 @@ def _join(work: _Work, number: int) -> int | None:
     return place
 
 
+def _reader(consumer: Step | None) -> str:
+    """Why nothing can be put behind a kernel whose result this step reads."""
+    return (
+        "it is seen under another shape"
+        if isinstance(consumer, View)
+        else f"{getattr(consumer, 'kernel', '')} reads it from memory"
+    )
+
+
 def _joined(work: _Work, number: int, consumer: Compute) -> Compute | Kernel | None:
     """The step at `number` with `consumer` behind it, where that loads each element of its result exactly once."""
     step = work.steps[number]
     assert isinstance(step, (Compute, Kernel)) and step.value is not None
     out = step.out
-    if work.producer(out) is None or len(work.loads[out]) != 1 or has_reduce(consumer.value):
+    if work.producer(out) is None or len(work.loads[out]) != 1:
         return None
     found = [n for e in (consumer.value, *consumer.index) for n in loads(e) if n.buffer == out]
-    if len(set(found)) != 1:
-        return None
-    dims = whole(found[0].index, work.buffers[out].shape, consumer.axes)
-    if dims is None:
+    dims = whole(found[0].index, work.buffers[out].shape, consumer.axes) if len(set(found)) == 1 else None
+    if dims is None or has_reduce(consumer.value):
+        work.note(out, f"{consumer.name} does not read it element for element")
         return None
     values = {axis: constant(0) if dim is None else step.index[dim] for axis, dim in dims.items()}
     index = tuple(substitute(i, values) for i in consumer.index)
     value = _replaced(substitute(consumer.value, values), out, step.value)
     if _count(value) > LARGEST or any(n.buffer == out for i in index for n in loads(i)):
+        work.note(out, f"the expression would have more than {LARGEST} parts")
         return None
     if isinstance(step, Compute):
         return replace(
@@ -341,6 +367,7 @@ def _joined(work: _Work, number: int, consumer: Compute) -> Compute | Kernel | N
     if not is_linear(index, step.axes) or any(
         o.buffer == consumer.out for _, o in step.operands if isinstance(o, Load)
     ):
+        work.note(out, f"{step.kernel} stores along fixed strides, {consumer.name} does not")
         return None
     return replace(
         step, outputs=(consumer.out,), index=index, value=value, origins=_both(step, consumer), name=consumer.name

@@ -12,14 +12,15 @@ from dataclasses import replace
 from castiron.program.dead import dead
 from castiron.program.edit import Names, leaves, map_loads, readers, static, whole, writers
 from castiron.program.expr import INT64, Apply, Axis, Const, Expr, Load, constant
+from castiron.program.notes import Note, silent
 from castiron.program.types import Compute, Group, Kernel, Kind, Program, Step, View
 
 PANELS = ("b", "filter")
 
 
-def pads(program: Program) -> Program:
-    """Takes the copies away that only add a border to a TEMP."""
-    work = _Work(program)
+def pads(program: Program, note: Note = silent) -> Program:
+    """Takes the copies away that only add a border to a TEMP; `note` is told why others stay."""
+    work = _Work(program, note)
     for number in range(len(work.steps)):
         work.try_at(number)
     return dead(replace(program, steps=tuple(s for group in zip(work.before, work.steps) for s in _flat(*group))))
@@ -32,7 +33,8 @@ def _flat(before: list[Compute], step: Step | None) -> list[Step]:
 class _Work:
     """Steps on the way; `before` holds the fills that come before each."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, note: Note) -> None:
+        self.note = note
         self.buffers = program.buffers
         self.steps: list[Step | None] = list(program.steps)
         self.before: list[list[Compute]] = [[] for _ in program.steps]
@@ -63,7 +65,11 @@ class _Work:
         if not (isinstance(value, Apply) and value.op == "select"):
             return None
         condition, load, fill = value.args
-        if not (isinstance(load, Load) and isinstance(fill, Const)) or not self._is_movable(load.buffer, step.out):
+        if not (isinstance(load, Load) and isinstance(fill, Const)):
+            return None
+        objection = self._objection(load.buffer, step.out)
+        if objection:
+            self.note(step.out, f"a copy with a border: {load.buffer} {objection}")
             return None
         inner, outer = self.buffers[load.buffer].shape, self.buffers[step.out].shape
         if len(inner) != len(outer) or whole(step.index, outer, step.axes) is None:
@@ -77,12 +83,15 @@ class _Work:
         bounds = {natural for i, size in zip(load.index, inner, strict=True) for natural in (i, size - 1 - i)}
         return (load.buffer, low, fill) if all(_natural(c) in bounds for c in _conjuncts(condition)) else None
 
-    def _is_movable(self, source: str, out: str) -> bool:
-        """Whether both are TEMPs of loop nests, and `out` is stored by this step alone."""
+    def _objection(self, source: str, out: str) -> str:
+        """Why `source` cannot be stored inside `out`: both must be TEMPs of loop nests, `out` stored once."""
         kinds = {self.buffers[n].kind for n in (source, out)}
-        if kinds != {Kind.TEMP} or source in self.fixed or out in self.fixed or len(self.stores[out]) != 1:
-            return False
-        return not any(isinstance(self.steps[n], Group) for n in self.stores[source])
+        if kinds != {Kind.TEMP}:
+            return "belongs to the caller"
+        if source in self.fixed or out in self.fixed or len(self.stores[out]) != 1:
+            return "is seen as a whole elsewhere"
+        grouped = any(isinstance(self.steps[n], Group) for n in self.stores[source])
+        return "is stored row by row with others" if grouped else ""
 
 
 def _fixed(program: Program) -> frozenset[str]:
