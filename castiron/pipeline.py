@@ -34,6 +34,7 @@ from castiron.lab.native import alone, run_artifact, runnable
 from castiron.lab.reference import Vectors, reference_inputs, vectors
 from castiron.lab.verify import Verdict, verify
 from castiron.options import BuildOptions, Form, Weights
+from castiron.program.bounds import bounds
 from castiron.program.check import check
 from castiron.program.cost import flops_on
 from castiron.program.dead import dead
@@ -92,8 +93,8 @@ def build(
     """Builds `model` into one native file and checks that it computes the same.
 
     model: an `nn.Module` (with `example_inputs`, and `dynamic_shapes` as `torch.export.export` takes them), an
-    `onnx_ir.Model`, or what the command line takes: a path or `file.py:function`. output: the file to write. options: the
-    fields of `BuildOptions`. progress: called with a line of text at each stage.
+    `onnx_ir.Model`, or what the command line takes: a path or `file.py:function`. output: the file to write. options:
+    the fields of `BuildOptions`. progress: called with a line of text at each stage.
     Raises a CastironError; then no file has been written.
     """
     started = time.monotonic()
@@ -127,7 +128,9 @@ def compile_source(
     model = compile_graph(source, options.shapes, dump, notes)
     say("lowering and fusing")
     prepare, forward, places = compile_programs(lower(model, source.parameters, notes.nodes), dump, notes)
-    digest = hashlib.sha256("\n".join((text(prepare.program), text(forward.program), repr(places))).encode()).hexdigest()
+    digest = hashlib.sha256(
+        "\n".join((text(prepare.program), text(forward.program), repr(places))).encode()
+    ).hexdigest()
     return Compiled(identifier(options.name or source.name), model, prepare, forward, places, digest)
 
 
@@ -145,7 +148,7 @@ def compile_graph(
 
 def compile_programs(program: Program, dump: Dump, notes: Notes = NOBODY) -> tuple[Planned, Planned, Storage]:
     """(prepare, forward) with memory placed, and where packed weights and constants lie."""
-    prepare, forward = split(resolve(dump.program("60-lowered", program)))
+    prepare, forward = split(resolve(dump.program("60-lowered", bounds(program))))
     prepare = dump.program("70-prepare", group(fuse(dead(prepare))))
     forward = dump.program("71-forward", group(pads(fuse(layout(dead(forward)), notes.buffers), notes.buffers)))
     check(prepare)
@@ -189,7 +192,13 @@ def check_artifact(
 
 
 def _report(
-    path: Path, compiled: Compiled, options: BuildOptions, packed: int, references: Vectors, checked: Checked, started: float
+    path: Path,
+    compiled: Compiled,
+    options: BuildOptions,
+    packed: int,
+    references: Vectors,
+    checked: Checked,
+    started: float,
 ) -> Report:
     target = targets.find(options.target)
     files = [f for f in path.rglob("*") if f.is_file()] if path.is_dir() else [path]
