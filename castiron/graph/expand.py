@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from castiron.graph.inline import inline
+from castiron.graph.sizes import infer_sizes
 from castiron.graph.upgrade import NEWEST, upgrade_graph
 from castiron.ops import registry
 
@@ -24,7 +25,7 @@ def expand(model: ir.Model) -> ir.Model:
         expandable = [node for node in unknown if _give_body(model, node)]
         if not expandable:
             break
-        inline(model)
+        infer_sizes(inline(model))  # bodies of operators inside bodies depend on types
     return model
 
 
@@ -49,6 +50,9 @@ def function_body(node: ir.Node, opset: int) -> tuple[onnx.FunctionProto, int] |
         schema: Any = onnx.defs.get_schema(node.op_type, opset, "" if node.domain == "ai.onnx" else node.domain)
     except onnx.defs.SchemaError:
         return None
+    if not all(v is None or isinstance(v.type, ir.TensorType | None) for v in node.inputs):
+        return None
+    _set_defaults(node, schema)
     if schema.has_context_dependent_function:
         version = max(schema.context_dependent_function_opset_versions)
         types = [_type_proto(v) for v in node.inputs]
@@ -66,7 +70,29 @@ def function_body(node: ir.Node, opset: int) -> tuple[onnx.FunctionProto, int] |
         return None
     written = {o.domain: o.version for o in function.opset_import}
     function.domain, function.name = node.domain, node.op_type
-    return function, written.get("", version)
+    _complete(function, node)
+    return function, written.get("", version if node.domain in ("", "ai.onnx") else NEWEST)
+
+
+def _set_defaults(node: ir.Node, schema: Any) -> None:
+    """Attributes that a node leaves out, as the specification has them: a body refers to them by name."""
+    for name, attribute in schema.attributes.items():
+        if name not in node.attributes and attribute.default_value.name:
+            node.attributes.add(ir.serde.deserialize_attribute(attribute.default_value))
+
+
+def _complete(function: onnx.FunctionProto, node: ir.Node) -> None:
+    """Fits a body that was written for this very node to its call.
+
+    Outputs that it leaves out, since the node does not want them, become the first input; subgraphs are part of it now.
+    """
+    made = {name for inner in function.node for name in inner.output}
+    missing = [name for name in function.output if name not in made]
+    function.node.extend(onnx.helper.make_node("Identity", [function.input[0]], [name]) for name in missing)
+    graphs = [a.name for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    function.attribute[:] = [name for name in function.attribute if name not in graphs]
+    for name in graphs:
+        node.attributes.pop(name)
 
 
 def _type_proto(value: ir.Value | None) -> onnx.TypeProto:

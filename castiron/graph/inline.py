@@ -12,6 +12,9 @@ def inline(model: ir.Model) -> ir.Model:
     """`model` without functions of its own. Functions and model must be of one opset (`upgrade` first)."""
     if not model.functions:
         return model
+    for body in (model.graph, *model.functions.values()):
+        for node in ir.traversal.RecursiveGraphIterator(body):
+            _want_all_outputs(model, node)
     try:
         common.InlinePass()(model)
     except (ValueError, PassError, PreconditionError) as error:
@@ -19,3 +22,10 @@ def inline(model: ir.Model) -> ir.Model:
     model.functions.clear()
     common.NameFixPass()(model)
     return model
+
+
+def _want_all_outputs(model: ir.Model, node: ir.Node) -> None:
+    """A call may leave out the last outputs; the inliner wants them all."""
+    called = model.functions.get(node.op_identifier())
+    if called is not None and len(node.outputs) < len(called.outputs):
+        node.resize_outputs(len(called.outputs))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import onnx_ir as ir
 import sympy
@@ -109,6 +111,38 @@ def where(ctx: ShapeInferenceContext, node: ir.Node) -> None:
         ctx.set_symbolic_value(node.outputs[0], [a if c else b for c, a, b in zip(condition, first, second)])
 
 
+def squeeze(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """Axes that only the run knows leave no size known."""
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes is None or constant_of(axes) is not None:
+        _library("Squeeze")(ctx, node)
+        return
+    data = check_inputs(node, "data")[0]
+    count = axes.shape[0] if axes.shape is not None else None
+    rank = data.shape.rank() - count if data.shape is not None and isinstance(count, int) else None
+    shape = None if rank is None else ir.Shape([ctx.new_symbolic_dim() for _ in range(rank)])
+    ctx.set_shape_and_dtype(node.outputs[0], shape, data.dtype)
+
+
+def resize(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """Where the aspect ratio is kept, all axes have one scale, and sizes are rounded half up."""
+    _library("Resize")(ctx, node)
+    (data,) = check_inputs(node, "X")
+    sizes = node.inputs[3] if len(node.inputs) > 3 else None
+    policy = node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
+    if sizes is None or data.shape is None or policy == "stretch":
+        return
+    axes = node.attributes.get_ints("axes", range(data.shape.rank()))
+    dims: list[Dim] = list(data.shape.dims)
+    wanted = ctx.get_symbolic_value(sizes)
+    pairs = [] if wanted is None else [(w, dims[a]) for w, a in zip(wanted, axes)]
+    known = [Fraction(w, d) for w, d in pairs if isinstance(w, int) and isinstance(d, int)]
+    scale = (min if policy == "not_larger" else max)(known) if known and len(known) == len(axes) else None
+    for axis in axes:
+        dims[axis] = ctx.new_symbolic_dim() if scale is None else math.floor(scale * dims[axis] + Fraction(1, 2))
+    ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(dims), data.dtype)
+
+
 def _library(op: str) -> Rule:
     """The library's own rule, which these refine."""
     rule: Rule | None = registry.get("", op, version=NEWEST - 1)
@@ -145,4 +179,12 @@ def _dim(e: sympy.Expr) -> Dim:
     return int(e) if e.is_Integer else ir.SymbolicDim(e)
 
 
-RULES = {"ConstantOfShape": constant_of_shape, "Pad": pad, "Slice": slice_, "Equal": equal, "Where": where}
+RULES = {
+    "ConstantOfShape": constant_of_shape,
+    "Equal": equal,
+    "Pad": pad,
+    "Resize": resize,
+    "Slice": slice_,
+    "Squeeze": squeeze,
+    "Where": where,
+}
