@@ -18,6 +18,8 @@ import pytest
 import castiron
 from castiron.artifact import load as loading
 from castiron.lab import native
+from castiron.lab.inspect import describe
+from castiron.pipeline import check_artifact
 from tests.artifacts.builds import MLP, QEMU, ROOT, ZIG, X, built, command, conv_model, outputs, run, scratch
 
 DRIVER = Path(__file__).parent / "artifacts" / "mlp_main.c"
@@ -365,11 +367,13 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         ("file/mlp", "exe", "is a file, not a folder"),
         ("/proc/mlp", "exe", "cannot be written to"),
     ]:
-        done = command("build", MLP, "-o", tmp_path / target, "--as", form)
-        assert done.returncode == 2
-        assert message in one_line(done)
+        with pytest.raises(castiron.InputError, match=message):
+            castiron.build(str(MLP), tmp_path / target, form=form)
     assert left(tmp_path) == ["file", "folder"]
     assert left(tmp_path / "folder") == ["kept"]
+    done = command("build", MLP, "-o", tmp_path / "folder")
+    assert done.returncode == 2
+    assert "is a folder" in one_line(done)
 
 
 def test_missing_folders_are_made_and_go_with_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,56 +450,77 @@ def test_builds_at_the_same_time(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--shape", "nonsense"], "NAME=SIZES"),
-        (["--shape", "x=1,a"], "NAME=SIZES"),
-        (["--shape", "x=1"], "2 dimensions"),
-        (["--shape", "z=1,4"], "no input 'z'"),
         (["--shape", "x=2,5"], "fixes this dimension"),
         (["--target", "pdp11-linux"], "'pdp11-linux' is not known"),
         (["--cpu", "x86-64-v9"], "'x86-64-v9'"),
         (["--as", "nonsense"], "--as"),
-        (["--error-budget", "0"], "--error-budget"),
-        (["--weights", "elsewhere"], "--weights"),
-        (["--nonsense"], "--nonsense"),
     ],
 )
-def test_wrong_options(options: list[str], message: str, tmp_path: Path) -> None:
+def test_wrong_options_on_the_command_line(options: list[str], message: str, tmp_path: Path) -> None:
     done = command("build", MLP, "-o", tmp_path / "mlp", *options)
     assert done.returncode == 2
     assert message in one_line(done)
     assert left(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shapes": {"x": (1,)}}, "2 dimensions"),
+        ({"shapes": {"z": (1, 4)}}, "no input 'z'"),
+        ({"form": "nonsense"}, "'nonsense'"),
+        ({"weights": "elsewhere"}, "'elsewhere'"),
+        ({"nonsense": 1}, "no option 'nonsense'"),
+        ({"target": "x86_64-windows"}, "'x86_64-windows'"),
+        ({"cpu": ("arm64",)}, "'arm64'"),
+    ],
+)
+def test_wrong_options(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(castiron.InputError, match=message):
+        castiron.build(str(MLP), tmp_path / "mlp", **options)
+    assert left(tmp_path) == []
+
+
 def test_inspect() -> None:
-    weights = built(weights="file").parent / "mlp.weights"
     found = {
-        "executable": built(), "shared library": built("shared"), "static library": built("static"),
-        "packed weights": weights, "raw weights (safetensors)": ROOT / "examples" / "mlp.safetensors",
-        "model (onnx)": MLP, "for aarch64-linux": built(target="aarch64-linux"),
-    }  # fmt: skip
+        "executable": built(),
+        "shared library": built("shared"),
+        "static library": built("static"),
+        "packed weights": built(weights="file").parent / "mlp.weights",
+        "raw weights (safetensors)": ROOT / "examples" / "mlp.safetensors",
+        "model (onnx)": MLP,
+    }
     for kind, path in found.items():
-        done = command("inspect", path)
-        assert done.returncode == 0, done.stderr
-        assert kind.removeprefix("for ") in done.stdout
-    assert "'batch', 4" in command("inspect", built()).stdout
-    assert "[batch,4]" in command("inspect", MLP).stdout
-    for path in (Path(sys.executable), ROOT / "pyproject.toml", ROOT, ROOT / "nothing"):
-        done = command("inspect", path)
-        assert done.returncode == 2
-        one_line(done)
+        assert describe(path)["kind"] == kind
+    assert describe(built())["inputs"] == [{"name": "x", "type": "float32", "shape": ["batch", 4]}]
+    assert describe(built(target="aarch64-linux"))["target"] == "aarch64-linux"
+    assert describe(built("shared", target="aarch64-linux"))["kind"] == "shared library"
+    for path in (Path(sys.executable), ROOT / "pyproject.toml", ROOT):
+        with pytest.raises(castiron.CastironError):
+            describe(path)
+    assert command("inspect", built()).returncode == 0
+    done = command("inspect", ROOT / "nothing")
+    assert done.returncode == 2
+    assert "no such file" in one_line(done)
+
+
+def verdicts(artifact: Path) -> list[bool]:
+    """Whether each output of an artifact is that of the MLP."""
+    return [v.ok for v in check_artifact(artifact, str(MLP), {}, 2.0, lambda text: None)]
 
 
 @pytest.mark.parametrize("form", ["exe", "shared"])
 def test_verify(form: str) -> None:
     for weights in ("embed", "file"):
-        done = command("verify", built(form, weights), "--against", MLP)
-        assert done.returncode == 0, done.stderr
-        assert "OK" in done.stdout
-    done = command("verify", built(form, model="conv"), "--against", MLP)
-    assert done.returncode == 2
-    for path in (built("static"), ROOT / "nothing", MLP):
-        done = command("verify", path, "--against", MLP)
-        assert done.returncode == 2
-        one_line(done)
+        assert verdicts(built(form, weights)) == [True]
+    with pytest.raises(castiron.InputError):
+        verdicts(built(form, model="conv"))
+
+
+def test_verify_refuses_other_files() -> None:
+    for path in (built("static"), built("shared", target="aarch64-linux"), ROOT / "nothing", MLP):
+        with pytest.raises(castiron.InputError, match=re.escape(str(path))):
+            verdicts(path)
 
 
 def test_verify_tells_a_mismatch(tmp_path: Path) -> None:
