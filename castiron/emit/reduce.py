@@ -239,7 +239,7 @@ def _in_blocks(
 
 
 def _blocks(axes: tuple[Axis, ...], most: int) -> tuple[tuple[Axis, ...], Axis | None, int, tuple[Axis, ...]]:
-    """Outer axes, the axis that is cut (if any), into pieces of how many, the axes inside: at most `most` terms a piece."""
+    """Outer axes, the axis that is cut (if any), into pieces of how many, the axes inside: at most `most` terms each."""
     cut = len(axes)
     while cut and _static_terms(axes[cut - 1 :]) <= most:
         cut -= 1

@@ -45,10 +45,12 @@ def load(
 
     model: a path (`.onnx`, `.pt2`, TorchScript `.pt`/`.jit`), `file.py:function` or `package.module:function`
     (returning `(module, example_inputs)` or `(module, example_inputs, dynamic_shapes)`), an `nn.Module` or an
-    `onnx_ir.Model`.
+    `onnx_ir.Model`; a Source comes back as it is.
     example_inputs, dynamic_shapes: of an nn.Module, as `torch.export.export` takes them.
     Raises ModelError for a file that is not what its name says, InputError for what cannot be found.
     """
+    if isinstance(model, Source):
+        return model
     if isinstance(model, ir.Model):
         from castiron.frontend.onnx_file import from_model
 

@@ -84,6 +84,7 @@ void ci_info(const ci_model *model, const ci_session *session, ci_out *out)
     ports(out, "inputs", model, model->inputs, model->input_count);
     ports(out, "outputs", model, model->outputs, model->output_count);
     weights(out, model);
+    ports(out, "parameters", model, model->weights, model->weight_count);
     member(out, "constant_bytes");
     ci_out_int(out, model->constant_bytes);
     if (arena > 0) {
