@@ -22,9 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import castiron
+from bench.spawn import Spawner
 from castiron.cli.show import size
-from castiron.toolchain import zig
-from castiron.toolchain.targets import host
 
 ROOT = Path(__file__).parent.parent
 ROUNDS, RUNS = 5, 40
@@ -86,21 +85,8 @@ def main() -> int:
 
 def start_up(folder: Path) -> list[Start]:
     """Every installed way to run the MLP, interleaved."""
-    x, spawn = folder / "x.npy", folder / "spawn"
+    x, spawner = folder / "x.npy", Spawner(folder)
     np.save(x, (0.1 * np.arange(16) - 0.5).astype(np.float32).reshape(4, 4))
-    zig.run(
-        [
-            "cc",
-            "-target",
-            host().static_triple,
-            *zig.LINK,
-            "-static",
-            str(ROOT / "bench" / "spawn.c"),
-            "-o",
-            str(spawn),
-        ],
-        "spawn.c",
-    )
     commands: dict[str, tuple[list[str], int | None]] = {}
     for weights in ("embed", "file"):
         path = folder / weights / "mlp"
@@ -123,21 +109,13 @@ def start_up(folder: Path) -> list[Start]:
     for _ in range(ROUNDS):
         for form, (command, _) in commands.items():
             runs = RUNS if command[0] != sys.executable else 1
-            for wall, peak in measured(spawn, runs, command):
+            for wall, peak in spawner.measure(command, runs):
                 walls[form].append(wall)
                 peaks[form].append(peak)
     return [
         Start(form, count, statistics.median(walls[form]), min(walls[form]), max(peaks[form]))
         for form, (_, count) in commands.items()
     ]
-
-
-def measured(spawn: Path, runs: int, command: list[str]) -> list[tuple[float, int]]:
-    """(milliseconds, KiB) of each run."""
-    out = subprocess.run([str(spawn), str(runs), *command], capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in out.splitlines()]
-    assert all(status == "0" for _, _, status in rows), command
-    return [(int(wall) / 1e6, int(peak)) for wall, peak, _ in rows]
 
 
 def build_times(folder: Path) -> dict[str, float]:

