@@ -10,9 +10,10 @@ from typing import Any
 import onnx_ir as ir
 
 from castiron.errors import ModelError, Unsupported
+from castiron.graph.equal import equal_sizes
 from castiron.graph.faults import DECIDES, NO_LOWERING, Fault, unsupported
 from castiron.graph.nodes import bodies, constant_of, is_standard, module_path, operator_name, place
-from castiron.graph.sizes import elements_of, is_sized, shape_of, symbols
+from castiron.graph.sizes import elements_of, is_sized, shape_of, size_expr, symbols
 from castiron.ops import registry
 from castiron.program.builder import Builder, Tensor
 from castiron.program.expr import Const, Expr, apply, cast, constant, select, text
@@ -85,7 +86,8 @@ class _Lowering:
         inputs = tuple(None if v is None else self.tensors[v] for v in node.inputs)
         outputs = tuple(self._declare_output(v) for v in node.outputs)
         if is_standard(node, "Reshape") and inputs[0] is not None and outputs[0] is not None:
-            self._require_equal_sizes(node, inputs[0], outputs[0])
+            self._require_equal_counts(node, inputs[0], outputs[0])
+        self._require_equal_sizes(node)
         if outputs and all(t is None or t.elements is not None for t in outputs):
             for tensor in outputs:
                 if tensor is not None:
@@ -93,7 +95,14 @@ class _Lowering:
             return
         operator.lower(registry.Call(node, self.build, inputs, outputs, attributes(node)))
 
-    def _require_equal_sizes(self, node: ir.Node, before: Tensor, after: Tensor) -> None:
+    def _require_equal_sizes(self, node: ir.Node) -> None:
+        for a, b in equal_sizes(node):
+            left, right = size_expr(a), size_expr(b)
+            if left is not right:
+                message = f"{operator_name(node)} {place(node)} needs {text(left)} = {text(right)}"
+                self.build.requires.append(Equal(left, right, message))
+
+    def _require_equal_counts(self, node: ir.Node, before: Tensor, after: Tensor) -> None:
         """A Reshape that keeps the number of elements for some sizes of the inputs only asks for these at run time."""
         left, right = (reduce(mul, t.shape, constant(1)) for t in (before, after))
         shapes = " to ".join("[" + ", ".join(map(text, t.shape)) + "]" for t in (before, after))

@@ -1,23 +1,15 @@
-"""sizes N and M that an operator needs to be equal -> N: `Concat(x[N, 8], y[M, 8], axis=1)` makes M another name of N.
+"""sizes that an operator needs to be equal -> one size: `Concat(x[N, 8], y[M, 8], axis=1)` makes M another name of N.
 
-Exporters often give each input a batch size of its own. Symbols that meet in an element-wise operator count as equal
-too: a size that is 1 only at run time is not broadcast (pin it with --shape where that is meant).
+Exporters often give each input a batch size of its own. A symbol that must equal a number becomes that number; what
+else must be equal is required of the inputs at run time (lower.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-
 import onnx_ir as ir
 
-from castiron.graph.nodes import is_standard
+from castiron.graph.equal import Dim, equal_sizes
 from castiron.graph.sizes import infer_sizes, symbols
-
-_BROADCASTS = (
-    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Mean", "Sum", "Where", "Equal", "Less", "LessOrEqual",
-    "Greater", "GreaterOrEqual", "And", "Or", "Xor", "PRelu", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift",
-)  # fmt: skip
 
 
 def unify(model: ir.Model) -> ir.Model:
@@ -25,11 +17,17 @@ def unify(model: ir.Model) -> ir.Model:
     while True:
         names = symbols(model.graph)
         order = list(names)
-        renamed: dict[str, str] = {}
-        for a, b in (pair for node in model.graph for pair in _equal(node)):
-            if a != b and a in names and b in names and a not in renamed and b not in renamed:
+        renamed: dict[str, Dim] = {}
+        for pair in (pair for node in model.graph for pair in equal_sizes(node)):
+            a, b = (d if isinstance(d, int) else str(d.value) for d in pair)
+            if any(isinstance(d, str) and (d not in names or d in renamed) for d in (a, b)) or a == b:
+                continue
+            if isinstance(a, str) and isinstance(b, str):
                 first, second = sorted((a, b), key=order.index)
-                renamed[second] = first
+                renamed[second] = ir.SymbolicDim(first)
+            elif isinstance(a, str) or isinstance(b, str):
+                symbol, number = (a, b) if isinstance(a, str) else (b, a)
+                renamed[str(symbol)] = int(number)
         if not renamed:
             return model
         for value in model.graph.inputs:
@@ -37,24 +35,5 @@ def unify(model: ir.Model) -> ir.Model:
         infer_sizes(model)
 
 
-def _equal(node: ir.Node) -> Iterator[tuple[str, str]]:
-    """Pairs of symbols that `node` needs to be equal."""
-    shapes = [list(v.shape) for v in node.inputs if v is not None and v.shape is not None]
-    if is_standard(node, "Concat"):
-        axis = node.attributes.get_int("axis", 0)
-        rank = len(shapes[0]) if shapes else 0
-        shapes = [[1 if i == axis % rank else d for i, d in enumerate(s)] for s in shapes if len(s) == rank]
-    elif not is_standard(node, *_BROADCASTS):
-        return
-    for first, second in pairwise(shapes):
-        for a, b in zip(reversed(first), reversed(second)):
-            if not isinstance(a, int) and not isinstance(b, int) and a.value and b.value:
-                yield a.value, b.value
-
-
-def _renamed(dim: int | ir.SymbolicDim, renamed: dict[str, str]) -> int | ir.SymbolicDim:
-    if isinstance(dim, int) or not dim.value:
-        return dim
-    if dim.value in renamed:
-        return ir.SymbolicDim(renamed[dim.value])
-    return dim
+def _renamed(dim: Dim, renamed: dict[str, Dim]) -> Dim:
+    return dim if isinstance(dim, int) or not dim.value else renamed.get(str(dim.value), dim)
