@@ -126,20 +126,23 @@ def squeeze(ctx: ShapeInferenceContext, node: ir.Node) -> None:
 
 def resize(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     """Where the aspect ratio is kept, all axes have one scale, and sizes are rounded half up."""
-    _library("Resize")(ctx, node)
     (data,) = check_inputs(node, "X")
     sizes = node.inputs[3] if len(node.inputs) > 3 else None
     policy = node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
     if sizes is None or data.shape is None or policy == "stretch":
+        _library("Resize")(ctx, node)
         return
-    axes = node.attributes.get_ints("axes", range(data.shape.rank()))
     dims: list[Dim] = list(data.shape.dims)
-    wanted = ctx.get_symbolic_value(sizes)
-    pairs = [] if wanted is None else [(w, dims[a]) for w, a in zip(wanted, axes)]
-    known = [Fraction(w, d) for w, d in pairs if isinstance(w, int) and isinstance(d, int)]
-    scale = (min if policy == "not_larger" else max)(known) if known and len(known) == len(axes) else None
+    axes = node.attributes.get_ints("axes", range(len(dims)))
+    pairs = [(wanted, dims[axis]) for wanted, axis in zip(ctx.get_symbolic_value(sizes) or [], axes)]
+    scales = [Fraction(w, d) for w, d in pairs if isinstance(w, int) and isinstance(d, int) and d]
+    scale = (min if policy == "not_larger" else max)(scales) if len(scales) == len(axes) else None
     for axis in axes:
-        dims[axis] = ctx.new_symbolic_dim() if scale is None else math.floor(scale * dims[axis] + Fraction(1, 2))
+        dim = dims[axis]
+        if scale is not None and isinstance(dim, int):
+            dims[axis] = math.floor(scale * dim + Fraction(1, 2))
+        else:
+            dims[axis] = ctx.new_symbolic_dim()
     ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(dims), data.dtype)
 
 
