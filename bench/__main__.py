@@ -29,7 +29,8 @@ ROOT = Path(__file__).parent.parent
 ROUNDS, RUNS = 5, 40
 
 PYTHON_PEERS = {
-    "onnxruntime": "import numpy, onnxruntime as r; s = r.InferenceSession({model!r}); print(s.run(None, {{'x': numpy.load({x!r})}}))",
+    "onnxruntime": "import numpy, onnxruntime; s = onnxruntime.InferenceSession({model!r}); "
+    "print(s.run(None, {{'x': numpy.load({x!r})}}))",
     "torch": "import sys; sys.path.insert(0, {root!r}); import torch, numpy; from examples.mlp import MLP; "
     "from safetensors.torch import load_file; m = MLP(); m.load_state_dict(load_file({weights!r})); "
     "print(m.eval()(torch.from_numpy(numpy.load({x!r}))))",
@@ -109,9 +110,9 @@ def start_up(folder: Path) -> list[Start]:
     for _ in range(ROUNDS):
         for form, (command, _) in commands.items():
             runs = RUNS if command[0] != sys.executable else 1
-            for wall, peak in spawner.measure(command, runs):
-                walls[form].append(wall)
-                peaks[form].append(peak)
+            times, peak = spawner.measure(command, runs)
+            walls[form] += times
+            peaks[form].append(peak)
     return [
         Start(form, count, statistics.median(walls[form]), min(walls[form]), max(peaks[form]))
         for form, (_, count) in commands.items()
@@ -132,7 +133,7 @@ def build_times(folder: Path) -> dict[str, float]:
     if importlib.util.find_spec("torch"):
         from tests import zoo
 
-        module, arguments, _ = zoo.resnet50()
+        module, arguments = zoo.resnet50()[:2]
         import torch
 
         torch.onnx.export(module, arguments, folder / "resnet50.onnx", dynamo=True, verbose=False)

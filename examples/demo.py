@@ -88,9 +88,9 @@ def expected(source: Source, inputs: dict[str, np.ndarray]) -> dict[str, np.ndar
 def run_alone(program: Path, inputs: dict[str, np.ndarray], spawner: Spawner) -> tuple[dict[str, np.ndarray], float]:
     """The program's answer and the median milliseconds from start to exit, where it lies, with no environment."""
     np.savez(program.parent / "inputs.npz", **inputs)  # type: ignore[arg-type]
-    walls = spawner.measure([str(program), "inputs.npz", "-o", "outputs.npz"], RUNS, cwd=program.parent)
+    walls, _ = spawner.measure([str(program), "inputs.npz", "-o", "outputs.npz"], RUNS, cwd=program.parent)
     with np.load(program.parent / "outputs.npz") as archive:
-        return {name: archive[name] for name in archive.files}, statistics.median(wall for wall, _ in walls)
+        return {name: archive[name] for name in archive.files}, statistics.median(walls)
 
 
 if __name__ == "__main__":
