@@ -277,7 +277,7 @@ static void check(void)
 {
     for (int64_t m = 1; m <= 32; m++)
         check_matmul(m, draw(1, 70), 37, false);
-    const int64_t depths[] = {0, 1, 2, 127, 128, 129, 255, 256, 257, 600};
+    const int64_t depths[] = {0, 1, 2, 63, 64, 65, 127, 128, 129, 257, 600};
     for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
         check_matmul(17, draw(1, 70), depths[i], false);
     check_matmul(120, 33, 70, false);

@@ -44,10 +44,9 @@ static ci_terms ci_take(const ci_sums *s, const float *a, ci_place *place, int64
 }
 
 /* out[rows][panels * 16] = the sums, block by block. A panel after `last` does not exist and is read as the last one. */
-static void ci_sum_blocks(const ci_tiles *tiles, const ci_shape *shape, const ci_sums *s, const float *a, const float *b,
-                          int64_t last, float *out)
+static void ci_sum_blocks(const ci_shape *shape, const ci_sums *s, const float *a, const float *b, int64_t last,
+                          float *out)
 {
-    _Alignas(64) float block[CI_MOST_TILE_FLOATS];
     const float *from[CI_MOST_PANELS];
     ci_terms runs[CI_BLOCK], *end;
     ci_place place = {0};
@@ -62,9 +61,7 @@ static void ci_sum_blocks(const ci_tiles *tiles, const ci_shape *shape, const ci
             *end = ci_take(s, a, &place, room);
             room -= end->count;
         }
-        shape->sum(runs, end, s->a_row, s->a_c, from, first ? out : block);
-        if (!first)
-            tiles->add(out, block, shape->rows * shape->panels * CI_PANEL);
+        shape->sum(runs, end, s->a_row, s->a_c, from, out, !first);
     } while (at < s->panel);
 }
 
@@ -73,7 +70,7 @@ ci_done ci_next_tile(const ci_tiles *tiles, const ci_sums *s, const float *a, co
 {
     const ci_shape *shape = ci_choose(tiles, end - row, s->rows, panels);
     const int64_t start = ci_least(row, s->rows - shape->rows), stride = shape->panels * CI_PANEL;
-    ci_sum_blocks(tiles, shape, s, a + start * s->a_row, b, panels - 1, tile);
+    ci_sum_blocks(shape, s, a + start * s->a_row, b, panels - 1, tile);
     return (ci_done){tile + (row - start) * stride, ci_least(shape->rows - (row - start), end - row), stride};
 }
 

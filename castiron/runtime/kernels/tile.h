@@ -3,14 +3,14 @@
    A tile is some rows of `a` times some panels of `b` (16 columns each). What an instruction set brings is in tiles.c: sums
    of tiles of a few shapes. All else is the same code for all of them.
 
-   The law of bits: an element's terms are taken in order, in blocks of 128; a block is one chain of multiply-adds from 0, and
+   The law of bits: an element's terms are taken in order, in blocks of 64; a block is one chain of multiply-adds from 0, and
    blocks are added up in order. No element depends on the tile it is in, so the shape of tiles is free. */
 #ifndef CASTIRON_TILE_H
 #define CASTIRON_TILE_H
 
 #include "../castiron.h"
 
-#define CI_BLOCK 128
+#define CI_BLOCK 64
 #define CI_PANEL 16
 #define CI_MOST_PANELS 4
 #define CI_MOST_TILE_FLOATS (14 * 2 * CI_PANEL)
@@ -21,8 +21,10 @@ typedef struct ci_terms {
     int64_t count;
 } ci_terms;
 
-/* sums[rows][panels * 16] = the sums over the runs. `row`, `step`: strides of a from row to row and from term to term. */
-typedef void ci_sum(const ci_terms *runs, const ci_terms *end, int64_t row, int64_t step, const float *const *b, float *sums);
+/* sums[rows][panels * 16] = the sums over the runs, or += where `add`. `row`, `step`: strides of a from row to row and from
+   term to term. */
+typedef void ci_sum(const ci_terms *runs, const ci_terms *end, int64_t row, int64_t step, const float *const *b, float *sums,
+                    bool add);
 
 /* The shapes, largest first; the last one has one row. Remainders of rows are computed by the smallest shape that covers
    them, overlapping rows already done. */
@@ -32,7 +34,6 @@ typedef struct ci_shape {
 } ci_shape;
 
 struct ci_tiles {
-    void (*add)(float *restrict out, const float *restrict sums, int64_t count); /* out += sums */
     ci_shape shapes[6];
 };
 

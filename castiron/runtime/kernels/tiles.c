@@ -8,9 +8,10 @@
 
 #define CI_PANEL_VECTORS (CI_PANEL / CI_LANES)
 
-/* sums[rows][panels * 16] = the sums of products over the runs, from 0 on. b: the panels, at the first term. */
+/* The sums of products over the runs, from 0 on, to sums[rows][panels * 16], which is added to or set. b: the panels, at the
+   first term. */
 CI_INLINE void ci_sum_tile(const ci_terms *runs, const ci_terms *end, int64_t row, int64_t step, const float *const *b,
-                           float *sums, const int rows, const int panels)
+                           float *sums, bool add, const int rows, const int panels)
 {
     const int vectors = panels * CI_PANEL_VECTORS;
     ci_vector acc[CI_MOST_TILE_FLOATS / CI_LANES];
@@ -34,24 +35,23 @@ CI_INLINE void ci_sum_tile(const ci_terms *runs, const ci_terms *end, int64_t ro
             }
         }
     }
+    if (add) {
+        CI_UNROLL
+        for (int i = 0; i < rows * vectors; i++)
+            acc[i] = ci_load(sums + i * CI_LANES) + acc[i];
+    }
     CI_UNROLL
     for (int i = 0; i < rows * vectors; i++)
         ci_store(sums + i * CI_LANES, acc[i]);
 }
 
-#define CI_SUM_INSTANCE(rows, panels)                                                                      \
+#define CI_SUM_INSTANCE(rows, panels)                                                                          \
     static void ci_sum_##rows##x##panels(const ci_terms *runs, const ci_terms *end, int64_t row, int64_t step, \
-                                         const float *const *b, float *sums)                               \
-    {                                                                                                      \
-        ci_sum_tile(runs, end, row, step, b, sums, rows, panels);                                          \
+                                         const float *const *b, float *sums, bool add)                         \
+    {                                                                                                          \
+        ci_sum_tile(runs, end, row, step, b, sums, add, rows, panels);                                         \
     }
 #define CI_SUM_SHAPE(rows, panels) {rows, panels, ci_sum_##rows##x##panels}
-
-static void ci_add(float *restrict out, const float *restrict sums, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += CI_LANES)
-        ci_store(out + i, ci_load(out + i) + ci_load(sums + i));
-}
 
 /* The largest tile fills the registers; a tile of one row has more panels, to hide the latency of its chains. */
 #if CI_LANES == 16
@@ -60,17 +60,16 @@ CI_SUM_INSTANCE(14, 1)
 CI_SUM_INSTANCE(7, 2)
 CI_SUM_INSTANCE(4, 2)
 CI_SUM_INSTANCE(1, 4)
-const ci_tiles CI(tiles) = {.add = ci_add, .shapes = {CI_SUM_SHAPE(14, 2), CI_SUM_SHAPE(14, 1), CI_SUM_SHAPE(7, 2),
-                                                      CI_SUM_SHAPE(4, 2), CI_SUM_SHAPE(1, 4)}};
+const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(14, 2), CI_SUM_SHAPE(14, 1), CI_SUM_SHAPE(7, 2), CI_SUM_SHAPE(4, 2),
+                             CI_SUM_SHAPE(1, 4)}};
 #elif CI_FMA
 CI_SUM_INSTANCE(6, 1)
 CI_SUM_INSTANCE(4, 1)
 CI_SUM_INSTANCE(2, 1)
 CI_SUM_INSTANCE(1, 4)
-const ci_tiles CI(tiles) = {.add = ci_add, .shapes = {CI_SUM_SHAPE(6, 1), CI_SUM_SHAPE(4, 1), CI_SUM_SHAPE(2, 1),
-                                                      CI_SUM_SHAPE(1, 4)}};
+const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(6, 1), CI_SUM_SHAPE(4, 1), CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 4)}};
 #else
 CI_SUM_INSTANCE(2, 1)
 CI_SUM_INSTANCE(1, 1)
-const ci_tiles CI(tiles) = {.add = ci_add, .shapes = {CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 1)}};
+const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 1)}};
 #endif
