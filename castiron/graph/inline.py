@@ -12,7 +12,8 @@ def inline(model: ir.Model) -> ir.Model:
     """`model` without functions of its own. Functions and model must be of one opset (`upgrade` first)."""
     if not model.functions:
         return model
-    for body in (model.graph, *model.functions.values()):
+    everywhere: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for body in everywhere:
         for node in ir.traversal.RecursiveGraphIterator(body):
             _want_all_outputs(model, node)
     try:
