@@ -1,4 +1,4 @@
-"""Generated C and the runtime under the sanitizers of gcc and clang: nothing to report at any size, and the same bits."""
+"""Generated C and the runtime under sanitizers of gcc and clang: nothing to report at any size, and the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's C, the runtime's core and driver.c compiled to one program, with a sanitizer of gcc or clang or as it ships."""
+"""A model's C, the runtime's core and driver.c compiled to one program: with a sanitizer, or as it ships."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-SHIPPED = "-std=gnu11 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -fwrapv -fno-strict-aliasing".split()
+SHIPPED = ["-std=gnu11", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing"]
 
 
 @dataclass(frozen=True)

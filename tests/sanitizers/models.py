@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 class Model:
     """`make` gives what `castiron.build` takes: a path, or (module, example inputs, dynamic shapes).
 
-    `runs`: sizes by name, as driver.c reads them: nothing, one, odd, larger, smaller again; `ints` is where integers end,
+    `runs`: sizes by name, as driver.c reads them: none, one, odd, larger, smaller again; `ints` is where integers end,
     beyond the table they index in the last ones. `parallel`: runs long enough to be shared out among threads."""
 
     make: Callable[[], Any]
