@@ -167,7 +167,7 @@ def check_built(place: Staging, options: BuildOptions, references: Vectors, say:
     say("comparing with the source")
     path, form = (place.program, Form.EXE) if needs_program(options.form, target) else (place.output, options.form)
     found = run_artifact(path, form, references.inputs, target.emulator)
-    verdicts = verify(found, references.outputs, references.exact, options.error_budget)
+    verdicts = verify(found, references.outputs, references.exact, options.error_budget, references.own)
     wrong = [v for v in verdicts if not v.ok]
     if wrong:
         listed = "; ".join(f"output {v.name!r}: {v.reason}" for v in wrong)
@@ -188,7 +188,7 @@ def check_artifact(
     say("running the artifact")
     with alone(artifact) as copy:
         found = run_artifact(copy, form, references.inputs, emulator)
-    return verify(found, references.outputs, references.exact, budget)
+    return verify(found, references.outputs, references.exact, budget, references.own)
 
 
 def _report(

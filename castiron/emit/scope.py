@@ -30,6 +30,9 @@ from castiron.program.expr import (
 from castiron.program.scalar import FLOATS
 
 SIMD = "CI_SIMD"
+
+Term = tuple[tuple[Expr, ...], int]
+"""A monomial and its coefficient."""
 TILE_SIMD = "CI_TILE_SIMD"
 
 
@@ -200,13 +203,13 @@ class Scope:
         return expr_c.operation(e.op, arguments, [a.type for a in e.args], e.type)
 
     def _polynomial(self, e: Expr, block: Block) -> C:
-        """Terms of outer loops first: what stays the same in an inner loop stands together, by name where it is long."""
+        """Terms of outer loops first: what stays the same in an inner loop stands together, by name if it is long."""
         depth = {name: i for i, name in enumerate(self.axes)}
 
         def level(monomial: tuple[Expr, ...]) -> int:
             return max((depth.get(v, -1) for a in monomial for v in free_variables(a)), default=-1)
 
-        def key(term: tuple[tuple[Expr, ...], int]) -> tuple[bool, bool, int, list[str]]:
+        def key(term: Term) -> tuple[bool, bool, int, list[str]]:
             return term[1] < 0, not term[0], level(term[0]), [text(a) for a in term[0]]
 
         terms = polynomial(e)
@@ -217,7 +220,7 @@ class Scope:
             terms = {m: n for m, n in terms.items() if m not in outer}
             total = self._hoisted(from_polynomial(outer), block)
         for monomial, number in sorted(terms.items(), key=key):
-            total = self._term(total, monomial, number, block)
+            total = self._term(total, (monomial, number), block)
         assert total is not None
         return total
 
@@ -226,16 +229,17 @@ class Scope:
         home = self._home(e, block)
         return block.find(e) or self.named(e, self._compute(e, home), home)
 
-    def _term(self, total: C | None, monomial: tuple[Expr, ...], number: int, block: Block) -> C:
+    def _term(self, total: C | None, term: Term, block: Block) -> C:
         """`total` and one more term."""
+        monomial, number = term
         factors = [self.value(a, block) for a in monomial]
         size = abs(number) if total is not None else number
         if size != 1 or not factors:
             factors.append(expr_c.literal(size, INT64))
-        term = factors[0]
+        product = factors[0]
         for factor in factors[1:]:
-            term = expr_c.infix(term, "*", factor)
-        return term if total is None else expr_c.infix(total, "+" if number > 0 else "-", term)
+            product = expr_c.infix(product, "*", factor)
+        return product if total is None else expr_c.infix(total, "+" if number > 0 else "-", product)
 
     def _select(self, e: Apply, block: Block) -> C:
         """A conditional expression; a branch that needs statements of its own becomes if and else."""

@@ -26,7 +26,8 @@ class Verdict:
     """One output.
 
     max_diff: from the source. ulp: that in units of the last place of the output's largest value. error, source_error:
-    castiron's and the source's own difference from float64, where that is at hand. allowed: the largest `error`, or
+    castiron's and the source's own difference from float64, where that is at hand (the source's: on several inputs
+    where an output is small). allowed: the largest `error`, or
     else `max_diff`, that is accepted."""
 
     name: str
@@ -48,16 +49,19 @@ def verify(
     source: Mapping[str, np.ndarray],
     exact: Mapping[str, np.ndarray] | None,
     budget: float,
+    own: Mapping[str, float] | None = None,
 ) -> list[Verdict]:
-    """A verdict for each output of the source. `exact`: the outputs in float64."""
+    """A verdict for each output of the source. `exact`: the outputs in float64. `own`: the source's errors by output,
+    where they are known from more inputs than these."""
+    known, typical = exact or {}, own or {}
     return [
-        _verdict(name, found.get(name), array, None if exact is None else exact.get(name), budget)
+        _verdict(name, found.get(name), array, known.get(name), budget, typical.get(name, 0.0))
         for name, array in source.items()
     ]
 
 
 def _verdict(
-    name: str, found: np.ndarray | None, source: np.ndarray, exact: np.ndarray | None, budget: float
+    name: str, found: np.ndarray | None, source: np.ndarray, exact: np.ndarray | None, budget: float, typical: float
 ) -> Verdict:
     if found is None or found.shape != source.shape or found.dtype != source.dtype:
         got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
@@ -82,7 +86,7 @@ def _verdict(
         allowed = tolerance(source, None, budget)
         reason = "" if difference <= allowed else f"differs by {difference:.3g} from the source, {allowed:.3g} allowed"
         return Verdict(name, source.size, difference, ulps(found, source), None, None, allowed, reason)
-    error, own = distance(found, exact), distance(source, exact)
+    error, own = distance(found, exact), max(distance(source, exact), typical)
     allowed = max(budget * own, ROUNDINGS * rounding(source))
     reason = (
         ""
@@ -92,14 +96,14 @@ def _verdict(
     return Verdict(name, source.size, difference, ulps(found, source), error, own, allowed, reason)
 
 
-def tolerance(source: np.ndarray, exact: np.ndarray | None, budget: float) -> float:
+def tolerance(source: np.ndarray, exact: np.ndarray | None, budget: float, typical: float = 0.0) -> float:
     """How far an output may be from the source's: what is allowed from float64, and the source's own error."""
     if source.size == 0 or source.dtype.kind not in "fV":
         return 0.0
     floor = ROUNDINGS * rounding(source)
     if exact is None or exact.shape != source.shape:
         return RELATIVE * largest(source) + floor
-    own = distance(source, exact)
+    own = max(distance(source, exact), typical)
     return max(budget * own, floor) + own
 
 
