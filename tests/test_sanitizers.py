@@ -6,8 +6,10 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,9 +33,9 @@ QUICK = {"convolutions", "tagger_lstm", "transformer"}
 OPTIONS = {"ASAN_OPTIONS": "detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
-def several(slow: set[str]) -> list[object]:
-    """All models; those of `slow` are left to the slow tests."""
-    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in MODELS]
+def several(slow: set[str], names: Iterable[str] = MODELS) -> list[Any]:
+    """Models by name; those of `slow` are left to the slow tests."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in names]
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +96,9 @@ def test_nothing_is_read_before_it_is_written(name: str, folder: Path) -> None:
     check(name, CLANG_VALUES, 1, MODELS[name].runs, folder)
 
 
-@pytest.mark.parametrize("name", [n for n in several(set(MODELS) - {"transformer"}) if MODELS[n.values[0]].parallel])
+@pytest.mark.parametrize(
+    "name", several(set(MODELS) - {"transformer"}, [name for name in MODELS if MODELS[name].parallel])
+)
 def test_threads(name: str, folder: Path) -> None:
     check(name, GCC_THREADS, 3, MODELS[name].parallel, folder)
 
