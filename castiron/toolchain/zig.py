@@ -22,7 +22,7 @@ from castiron.options import environment
 # -fwrapv: ONNX integers wrap around.
 COMMON = ("-std=c11", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing", "-g0",
           "-ffunction-sections", "-fdata-sections", "-fvisibility=hidden", "-fPIC", "-fno-stack-protector",
-          "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wall", "-Wextra",
+          "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fomit-frame-pointer", "-Wall", "-Wextra",
           "-Werror=implicit-function-declaration")  # fmt: skip
 
 # One optimization level for all links: zig builds a C library for each level it meets. -z noexecstack and relro are its

@@ -145,11 +145,19 @@ static int act(const ci_options *options, ci_error *error)
     return written ? written : status;
 }
 
+/* A reader that has gone is an error to report, not a sudden death. */
+static void block_pipe_signal(void) {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigprocmask(SIG_BLOCK, &pipe, NULL);
+}
+
 int main(int count, char **arguments)
 {
     ci_options options;
     ci_error error = {""};
-    signal(SIGPIPE, SIG_IGN); /* a reader that has gone is an error to report, not a sudden death */
+    block_pipe_signal();
     int status = ci_options_parse(&options, count, arguments, &error);
     if (!status) status = act(&options, &error);
     free(options.given);
