@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +15,9 @@ import pytest
 
 import castiron
 from castiron.artifact import load as loading
-from castiron.lab import native
 from castiron.lab.inspect import describe
 from castiron.pipeline import check_artifact
-from tests.artifacts.builds import MLP, QEMU, ROOT, ZIG, X, built, command, conv_model, outputs, run, scratch
+from tests.artifacts.builds import MLP, QEMU, ROOT, ZIG, X, built, command, one_line, outputs, run, scratch
 
 DRIVER = Path(__file__).parent / "artifacts" / "mlp_main.c"
 NEEDS_QEMU = pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 is not installed")
@@ -320,165 +317,7 @@ def test_same_input_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "mlp").read_bytes() == built().read_bytes()
 
 
-# Whole or not at all -------------------------------------------------------------------------------------------------
-
-
-def left(folder: Path) -> list[str]:
-    """Everything in a folder, hidden files too."""
-    return sorted(os.listdir(folder))
-
-
-def test_mismatch_removes_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = native.run_executable
-    monkeypatch.setattr(native, "run_executable", lambda *a, **k: {n: y + 1 for n, y in right(*a, **k).items()})
-    with pytest.raises(castiron.MismatchError, match=r"removed.*'y'") as raised:
-        castiron.build(str(MLP), tmp_path / "mlp")
-    assert raised.value.status == 1
-    assert left(tmp_path) == []
-    castiron.build(str(MLP), tmp_path / "mlp", verify=False)
-    assert left(tmp_path) == ["mlp"]
-
-
-def test_mismatch_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mlp").write_text("before")
-    monkeypatch.setattr(native, "run_executable", lambda *a, **k: {})
-    with pytest.raises(castiron.MismatchError):
-        castiron.build(str(MLP), tmp_path / "mlp")
-    assert (tmp_path / "mlp").read_text() == "before"
-    assert left(tmp_path) == ["mlp"]
-
-
-def one_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The message of a command that failed: one line, no traceback."""
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("  ")]
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("castiron: ")
-    return lines[0]
-
-
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "kept").write_text("")
-    for target, form, message in [
-        ("folder", "exe", "is a folder"),
-        ("folder", "source", "castiron did not make"),
-        ("file", "source", "is a file"),
-        ("file/mlp", "exe", "is a file, not a folder"),
-        ("/proc/mlp", "exe", "cannot be written to"),
-    ]:
-        with pytest.raises(castiron.InputError, match=message):
-            castiron.build(str(MLP), tmp_path / target, form=form)
-    assert left(tmp_path) == ["file", "folder"]
-    assert left(tmp_path / "folder") == ["kept"]
-    done = command("build", MLP, "-o", tmp_path / "folder")
-    assert done.returncode == 2
-    assert "is a folder" in one_line(done)
-
-
-def test_missing_folders_are_made_and_go_with_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    castiron.build(str(MLP), tmp_path / "a" / "b" / "mlp", verify=False)
-    assert left(tmp_path / "a" / "b") == ["mlp"]
-    with pytest.raises(castiron.InputError):
-        castiron.build(str(MLP), tmp_path / "c" / "d" / "mlp", shapes={"nonsense": (1,)})
-    assert left(tmp_path) == ["a"]
-
-
-LIMITED = """
-import resource, sys
-from castiron.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
-main()
-"""
-
-
-@pytest.mark.parametrize("limit", [100, 1000, 20_000, 70_000])
-def test_full_disk(limit: int, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CASTIRON_CACHE": str(built().parent / "cache")}
-    shutil.copytree(castiron_cache(), built().parent / "cache", dirs_exist_ok=True)
-    arguments = ["-c", LIMITED, str(limit), "build", str(MLP), "-o", str(tmp_path / "mlp"), "--quiet"]
-    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
-    assert done.returncode not in (0, -signal.SIGXFSZ)
-    assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("castiron: ")
-    assert left(tmp_path) == []
-
-
-def castiron_cache() -> Path:
-    """Where compiled runtime objects are kept."""
-    from castiron.options import environment
-
-    return environment().cache
-
-
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_killed_build_leaves_nothing(sent: signal.Signals, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    line = [sys.executable, "-m", "castiron", "build", str(MLP), "-o", str(tmp_path / "mlp")]
-    with subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        while "packing" not in process.stderr.readline():
-            pass
-        process.send_signal(sent)
-        process.communicate()
-    assert process.returncode not in (0, 1)
-    if sent == signal.SIGKILL:  # nobody can clean up then, but the next build can
-        assert "mlp" not in left(tmp_path)
-        castiron.build(str(MLP), tmp_path / "mlp", verify=False)
-        assert left(tmp_path) == ["mlp"]
-    else:
-        assert left(tmp_path) == []
-
-
-def test_builds_at_the_same_time(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    started = []
-    for form in ("exe", "exe", "source", "source"):
-        line = [sys.executable, "-m", "castiron", "build", str(MLP), "-q", "--as", form]
-        started.append(subprocess.Popen([*line, "-o", str(tmp_path / f"mlp-{form}")], env=environment))
-    deadline = time.monotonic() + 240
-    for process in started:
-        assert process.wait(max(1, deadline - time.monotonic())) == 0
-    assert left(tmp_path) == ["mlp-exe", "mlp-source"]
-    assert outputs(tmp_path / "mlp-exe") == outputs(built())
-
-
-# The command line ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--shape", "nonsense"], "NAME=SIZES"),
-        (["--shape", "x=2,5"], "fixes this dimension"),
-        (["--target", "pdp11-linux"], "'pdp11-linux' is not known"),
-        (["--cpu", "x86-64-v9"], "'x86-64-v9'"),
-        (["--as", "nonsense"], "--as"),
-    ],
-)
-def test_wrong_options_on_the_command_line(options: list[str], message: str, tmp_path: Path) -> None:
-    done = command("build", MLP, "-o", tmp_path / "mlp", *options)
-    assert done.returncode == 2
-    assert message in one_line(done)
-    assert left(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"shapes": {"x": (1,)}}, "2 dimensions"),
-        ({"shapes": {"z": (1, 4)}}, "no input 'z'"),
-        ({"form": "nonsense"}, "'nonsense'"),
-        ({"weights": "elsewhere"}, "'elsewhere'"),
-        ({"nonsense": 1}, "no option 'nonsense'"),
-        ({"target": "x86_64-windows"}, "'x86_64-windows'"),
-        ({"cpu": ("arm64",)}, "'arm64'"),
-    ],
-)
-def test_wrong_options(options: dict[str, object], message: str, tmp_path: Path) -> None:
-    with pytest.raises(castiron.InputError, match=message):
-        castiron.build(str(MLP), tmp_path / "mlp", **options)
-    assert left(tmp_path) == []
+# Told about ----------------------------------------------------------------------------------------------------------
 
 
 def test_inspect() -> None:
@@ -534,8 +373,3 @@ def test_verify_tells_a_mismatch(tmp_path: Path) -> None:
     done = command("verify", built(), "--against", tmp_path / "other.onnx")
     assert done.returncode == 1
     assert "MISMATCH" in done.stdout
-
-
-def test_conv_model_is_one() -> None:
-    """The second model has kernels of its own, so that two archives differ in what they hold."""
-    assert conv_model().exists()

@@ -101,3 +101,16 @@ def command(*arguments: str | Path, **options: object) -> subprocess.CompletedPr
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "castiron", *map(str, arguments)]
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def left(folder: Path) -> list[str]:
+    """Everything in a folder, hidden files too."""
+    return sorted(os.listdir(folder))
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The message of a command that failed: one line, no traceback."""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("  ")]  # those are of progress
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("castiron: ")
+    return lines[0]
