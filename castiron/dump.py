@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from castiron.errors import InputError
 from castiron.program.text import text
 from castiron.program.types import Program
 
@@ -25,7 +26,7 @@ class Dump:
         """`STAGE.onnx`; weights of more than 2 GB go to a file beside it."""
         self.watch(stage, model)
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            _make(self.folder)
             size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
             external = f"{stage}.onnx.data" if size > 1_500_000_000 else None
             ir.save(model, self.folder / f"{stage}.onnx", external_data=external)
@@ -43,3 +44,10 @@ class Dump:
         if self.folder is not None:
             for name, content in files.items():
                 (self.folder / f"80-{name}").write_text(content)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--dump {folder}: the folder cannot be made ({error.strerror})") from None

@@ -270,7 +270,7 @@ def test_all_that_is_unsupported_is_listed_together() -> None:
     with pytest.raises(Unsupported) as caught:
         lower(infer_sizes(expand(clean_names(model))), frozenset())
     lines = str(caught.value).splitlines()
-    assert lines[0] == "castiron cannot compile 5 nodes of this model:"
+    assert lines[0] == "5 nodes of this model cannot be compiled:"
     assert lines[1:3] == [
         "  my.domain::Foo, 2 times: there is no lowering for this operator",
         "    'first' (net.py:12), 'second'",

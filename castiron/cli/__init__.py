@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
 from typing import Any
 
@@ -16,6 +18,8 @@ def main() -> None:
     """Runs the command line; an error is one message on stderr and an exit status of its own."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
+    logging.disable()  # libraries tell each other; users are told by castiron
+    warnings.simplefilter("ignore")
     sys.exit(_status())
 
 

@@ -136,7 +136,7 @@ def _onnxruntime(model: ir.Model, path: Path | None) -> Run | None:
     except ImportError:
         return None
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong comes as an exception
     if path is not None:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     else:

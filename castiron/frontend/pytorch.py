@@ -1,17 +1,13 @@
-"""PyTorch -> Source, by torch.onnx's exporter over torch.export. The only file of frontend/ that needs torch."""
+"""PyTorch -> Source, by torch.onnx's exporter over torch.export. Torch is imported here, when it is needed."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
-import importlib.util
-import inspect
 import io
 import logging
-import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +17,12 @@ import onnx
 import onnx_ir as ir
 
 from castiron.errors import InputError, ModelError, Unsupported
+from castiron.frontend.function import TORCH_IS_MISSING, result_of, user_line
 from castiron.frontend.source import Arrays, Run, Source
+from castiron.frontend.untranslated import untranslated
+
+_UNTRANSLATED = ("DispatchError", "GraphConstructionError")
+"""Errors of torch.onnx that tell of an operator without an ONNX form."""
 
 
 def from_module(
@@ -43,7 +44,9 @@ def from_module(
             module, args, kwargs=kwargs, dynamo=True, optimize=False, verbose=False, dynamic_shapes=dynamic_shapes
         ))  # fmt: skip
     except Exception as error:  # the exporter wraps whatever the user's forward raised; its message says where
-        raise _export_error(type(module).__name__, error) from error
+        raise _export_error(type(module).__name__, error, lambda: torch.export.export(
+            module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
+        )) from error  # fmt: skip
     finally:
         module.train(was_training)
     name = name or type(module).__name__
@@ -52,20 +55,10 @@ def from_module(
 
 def from_function(text: str) -> Source:
     """`file.py:function` or `package.module:function`."""
-    where, _, function = text.rpartition(":")
-    module = _module_of_file(Path(where)) if where.endswith(".py") else _module_of_name(where, text)
-    make = getattr(module, function, None)
-    if not callable(make):
-        offered = ", ".join(n for n, v in vars(module).items() if n[0] != "_" and _is_own_function(v, module))
-        raise InputError(f"{text}: {where} has no function {function!r}" + (f"; it has {offered}" if offered else ""))
-    _torch()
-    made = make()
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise InputError(f"{text} must return (module, example_inputs) or (module, example_inputs, dynamic_shapes)")
-    user_module, example_inputs, *dynamic = made
-    dynamic_shapes = dynamic[0] if dynamic else None
+    made, example_inputs, *dynamic = result_of(text)
+    where, _, name = text.rpartition(":")
     origin = Path(where) if where.endswith(".py") else None
-    return from_module(user_module, example_inputs, dynamic_shapes, name=function, origin=origin)
+    return from_module(made, example_inputs, dynamic[0] if dynamic else None, name=name, origin=origin)
 
 
 def from_exported(path: Path) -> Source:
@@ -81,7 +74,7 @@ def from_exported(path: Path) -> Source:
     try:
         program = _quietly(lambda: torch.onnx.export(exported, dynamo=True, optimize=False, verbose=False))
     except Exception as error:
-        raise _export_error(str(path), error) from error
+        raise _export_error(str(path), error, lambda: exported) from error
     return _source(torch, path.stem, program.model, exported.module(), set(exported.state_dict), args, kwargs, path)
 
 
@@ -174,6 +167,9 @@ def _arguments(torch: ModuleType, example_inputs: Any) -> tuple[tuple[Any, ...],
         return (), example_inputs
     if isinstance(example_inputs, torch.Tensor):
         return (example_inputs,), {}
+    if not isinstance(example_inputs, tuple | list):
+        kind = type(example_inputs).__name__
+        raise InputError(f"example inputs are a tuple of tensors, or a dictionary of keyword arguments, not {kind}")
     return tuple(example_inputs), {}
 
 
@@ -197,54 +193,30 @@ def _torch() -> ModuleType:
         import torch.export
         import torch.onnx
     except ImportError as error:
-        raise InputError("PyTorch models need torch: pip install 'castiron[torch]'") from error
+        raise InputError(TORCH_IS_MISSING) from error
     return torch
 
 
-def _module_of_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    spec = importlib.util.spec_from_file_location(f"castiron_user_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look modules up there
-    with _search_path(path.resolve().parent):
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:  # the user's own file failed; its error is the message
-            raise InputError(f"{path} fails when imported: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _module_of_name(name: str, text: str) -> ModuleType:
-    with _search_path(Path.cwd()):
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            raise InputError(f"{text}: cannot import {name!r} ({error})") from error
-
-
-@contextlib.contextmanager
-def _search_path(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-
-
-def _is_own_function(value: Any, module: ModuleType) -> bool:
-    return inspect.isfunction(value) and value.__module__ == module.__name__
-
-
-def _export_error(name: str, error: Exception) -> Exception:
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
+def _export_error(name: str, error: Exception, export: Callable[[], Any]) -> Exception:
+    """What the exporter could not do. `export` gives the ExportedProgram, to ask what is in it."""
+    version, cause = _torch().__version__, _cause(error)
+    lines = _quietly(lambda: untranslated(export)) if type(cause).__name__ in _UNTRANSLATED else []
+    if lines:
+        return Unsupported(
+            f"{name}: torch {version} has no ONNX form of these operators:\n"
+            + "\n".join(lines)
+            + "\nWrite these modules with other operators, or export a part of the model without them."
+        )
     return Unsupported(
-        f"{name}: torch {_torch().__version__} cannot export it ({type(cause).__name__}: {_first_line(cause)}). "
+        f"{name}: torch {version} cannot export it: {type(cause).__name__}: {_first_line(cause).rstrip('.')}{user_line(cause)}. "
         "See that `torch.export.export(module, example_inputs, dynamic_shapes=…)` succeeds"
     )
+
+
+def _cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _first_line(error: BaseException) -> str:
@@ -255,9 +227,10 @@ def _first_line(error: BaseException) -> str:
 def _quietly(work: Callable[[], Any]) -> Any:
     """The exporter warns and logs about its own insides; none of it is for users of castiron."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable()
+    nowhere = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
             warnings.simplefilter("ignore")
             return work()
     finally:

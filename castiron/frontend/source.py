@@ -64,6 +64,8 @@ def load(
 
 def _from_text(text: str, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Source:
     path = Path(text)
+    if not text:
+        raise InputError("the name of the model is empty")
     if path.is_dir():
         raise InputError(f"{text} is a folder; give the model file in it")
     if path.is_file():

@@ -44,7 +44,7 @@ def unsupported(faults: Iterable[Fault]) -> Unsupported:
     lines = [_group(*key, nodes) for key, nodes in sorted(groups.items(), key=lambda item: -len(item[1]))]
     total = sum(map(len, groups.values()))
     advice = [text for reason, text in _ADVICE.items() if any(reason == r for _, r in groups)]
-    first = f"castiron cannot compile {total} node{'s' if total > 1 else ''} of this model:"
+    first = f"{total} node{'s' if total > 1 else ''} of this model cannot be compiled:"
     return Unsupported("\n".join([first, *lines, *advice]))
 
 
