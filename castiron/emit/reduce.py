@@ -243,7 +243,7 @@ def _blocks(axes: tuple[Axis, ...], most: int) -> tuple[tuple[Axis, ...], Axis |
     cut = len(axes)
     while cut and _static_terms(axes[cut - 1 :]) <= most:
         cut -= 1
-    size = most // _static_terms(axes[cut:])
+    size = most // max(1, _static_terms(axes[cut:]))
     if not cut or size == 1:
         return axes[:cut], None, 0, axes[cut:]
     return axes[: cut - 1], axes[cut - 1], size, axes[cut:]

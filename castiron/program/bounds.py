@@ -95,6 +95,8 @@ def _within(
     guards: frozenset[str] | None = None,
 ) -> Iterator[Equal]:
     """That `index` stays within `shape` while each axis runs up to its extent. `guards`: see `_loads`."""
+    if any(isinstance(extent, Const) and not extent.value for extent in axes.values()):
+        return
     for position, extent in zip(index, shape, strict=True):
         form = linear(position, frozenset(axes))
         if form is None or not _is_plain(form[1]):
