@@ -14,7 +14,7 @@ import pytest
 
 import castiron
 from castiron.lab import native
-from tests.artifacts.builds import MLP, ROOT, built, command, left, one_line, outputs
+from tests.artifacts.builds import MLP, ROOT, built, command, left, one_line, outputs, scratch
 
 # Whole or not at all -------------------------------------------------------------------------------------------------
 
@@ -77,8 +77,9 @@ main()
 
 @pytest.mark.parametrize("limit", [100, 1000, 20_000, 70_000])
 def test_full_disk(limit: int, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CASTIRON_CACHE": str(built().parent / "cache")}
-    shutil.copytree(castiron_cache(), built().parent / "cache", dirs_exist_ok=True)
+    built()  # so that the runtime's objects are at hand
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CASTIRON_CACHE": str(scratch() / "cache")}
+    shutil.copytree(castiron_cache(), scratch() / "cache", dirs_exist_ok=True)
     arguments = ["-c", LIMITED, str(limit), "build", str(MLP), "-o", str(tmp_path / "mlp"), "--quiet"]
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
     assert done.returncode not in (0, -signal.SIGXFSZ)
