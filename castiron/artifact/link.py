@@ -87,13 +87,16 @@ def _with_blobs(job: Job, form: Form, blobs: Sequence[elf.Blob]) -> list[Path]:
 
 def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A static, position-independent, stripped executable."""
-    _link(job.target.static_triple, zig.EXECUTABLE, _with_blobs(job, Form.EXE, blobs), output)
+    start, libraries = zig.libc_files(job.target.static_triple)
+    objects = map(str, _with_blobs(job, Form.EXE, blobs))
+    zig.run([*zig.EXECUTABLE_LINK, *start, *objects, *libraries, "-o", str(output)], output.name)
 
 
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A shared library and its header; only the symbols of the header are visible."""
-    flags = ["-shared", f"-Wl,-soname,{output.name}"]
-    _link(job.target.shared_triple, flags, _with_blobs(job, Form.SHARED, blobs), output)
+    flags = [*zig.LINK, "-shared", f"-Wl,-soname,{output.name}"]
+    objects = map(str, _with_blobs(job, Form.SHARED, blobs))
+    zig.run(["cc", "-target", job.target.shared_triple, *flags, *objects, "-o", str(output)], output.name)
     _write_header(job, output.parent)
 
 
@@ -102,10 +105,6 @@ def static(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     members = _with_blobs(job, Form.STATIC, blobs)
     zig.run(["ar", "rcs", str(output), *map(str, members)], output.name)
     _write_header(job, output.parent)
-
-
-def _link(triple: str, flags: Sequence[str], objects: Sequence[Path], output: Path) -> None:
-    zig.run(["cc", "-target", triple, *zig.LINK, *flags, *map(str, objects), "-o", str(output)], output.name)
 
 
 def _write_header(job: Job, folder: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +32,12 @@ COMMON = ("-std=c11", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-math-errno", "
 # defaults.
 LINK = ("-Os", "-fPIC", "-s", "-Wl,--gc-sections", "-Wl,-z,relro,-z,now")
 # Position-independent (zig takes -static-pie for -static unless -fPIE asks for it): addresses differ at each start.
-EXECUTABLE = ("-static-pie", "-fPIE", f"-Wl,-T,{Path(__file__).with_name('executable.ld')}")
+EXECUTABLE = ("-static-pie", "-fPIE")
+# The same for the linker itself, with what `zig cc` does not take: relocations as bitmaps, equal functions once, no
+# table of sections (nothing that runs the program reads it).
+EXECUTABLE_LINK = ("ld.lld", "-static", "-pie", "-s", "-O2", "--gc-sections", "--icf=safe", "--build-id=none",
+                   "-z", "now", "-z", "nosectionheader", "--pack-dyn-relocs=relr", "--hash-style=gnu",
+                   "-T", str(Path(__file__).with_name("executable.ld")))  # fmt: skip
 
 Progress = Callable[[str], None]
 T = TypeVar("T")
@@ -62,15 +70,19 @@ def version() -> str:
     return metadata.version("ziglang")
 
 
-def run(arguments: Sequence[str], what: str, cwd: Path | None = None) -> None:
-    """Runs `zig ARGUMENTS`; a failure is a ToolchainError that says what was being made and shows the first errors."""
+def run(arguments: Sequence[str], what: str, extra: Mapping[str, str] | None = None) -> str:
+    """Runs `zig ARGUMENTS`, gives what it wrote to standard error.
+
+    A failure is a ToolchainError that says what was being made and shows the first errors. extra: environment."""
     command = [*compiler(), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=cwd)
+    variables = {**os.environ, **(extra or {})}
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=variables)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()
         shown = "\n".join(["", *lines[:8]])
         message = f"the C compiler {how_it_ended(done.returncode)} on {what}{':' if lines else ''}{shown}"
         raise ToolchainError(message, command, done.stderr)
+    return done.stderr
 
 
 def how_it_ended(status: int) -> str:
@@ -114,19 +126,52 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 def libc_is_built(triple: str) -> bool:
     """Whether this user's cache has this triple's C library; the first use of one takes about half a minute."""
-    return (environment().cache / "ready" / f"{triple}-{version()}").exists()
+    found = _ready(triple)
+    return found is not None and all(Path(word).exists() for word in found if word.startswith("/"))
+
+
+def libc_files(triple: str) -> tuple[list[str], list[str]]:
+    """What the linker takes before the objects of an executable and what it takes after them; built if they are not."""
+    if not libc_is_built(triple):
+        build_libc(triple)
+    words = _ready(triple) or []
+    start = [word for word in words if not word.endswith(".a")]
+    return start, words[len(start) :]
+
+
+def _ready_file(triple: str) -> Path:
+    return environment().cache / "ready" / f"{triple}-{version()}.json"
+
+
+def _ready(triple: str) -> list[str] | None:
+    try:
+        words = json.loads(_ready_file(triple).read_text())
+    except (OSError, ValueError):
+        return None
+    return words if isinstance(words, list) and all(isinstance(word, str) for word in words) else None
 
 
 def build_libc(triple: str) -> None:
-    """Compiles and links an empty program, so that the C library of `triple` is in the cache."""
-    folder = environment().cache / "ready"
-    folder.mkdir(parents=True, exist_ok=True)
-    source, output = (folder / f"{triple}.{os.getpid()}.{suffix}" for suffix in ("c", "out"))
-    source.write_text("int main(void) { return 0; }\n")
+    """Compiles and links an empty program, so that the C library of `triple` is in the cache; keeps what was linked."""
+    file = _ready_file(triple)
+    file.parent.mkdir(parents=True, exist_ok=True)
     form = ("-shared",) if "gnu" in triple else EXECUTABLE
-    try:
-        run(["cc", "-target", triple, *LINK, *form, str(source), "-o", str(output)], f"the C library of {triple}")
-    finally:
-        source.unlink(missing_ok=True)
-        output.unlink(missing_ok=True)
-    (folder / f"{triple}-{version()}").touch()
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        source, target, output, made = (Path(folder, name) for name in ("empty.c", "empty.o", "out", "ready"))
+        source.write_text("int main(void) { return 0; }\n")
+        what = f"the C library of {triple}"
+        run(["cc", "-target", triple, "-Os", "-fPIC", "-c", str(source), "-o", str(target)], what)
+        link = ["cc", "-target", triple, *LINK, *form, str(target), "-o", str(output)]
+        told = run(link, what, {"ZIG_VERBOSE_LINK": "1"}).replace(str(target), "").replace(str(output), "")
+        words = [] if "gnu" in triple else _linked(told, what)
+        made.write_text(json.dumps(words))
+        os.replace(made, file)
+
+
+def _linked(told: str, what: str) -> list[str]:
+    """The emulation, start files and archives of the linker's command line; folders may have blanks in their names."""
+    emulation = re.search(r" -m (\S+)", told)
+    files = re.findall(r"(?<= )/\S[^\n]*?\.[oa](?=\s)", told)
+    if not emulation or len(files) < 2 or not all(Path(file).exists() for file in files):
+        raise ToolchainError(f"ziglang {version()} does not tell which files {what} is made of", output=told)
+    return ["-m", emulation[1], *files]
