@@ -188,3 +188,76 @@ def test_exported_program(tmp_path: Path) -> None:
     assert source.parameters == {"weight", "bias"} and source.run is not None and source.inputs is not None
     (result,) = source.run(source.inputs).values()
     np.testing.assert_allclose(result, module(torch.ones(1, 3)).detach().numpy(), rtol=1e-6)
+
+
+def test_torchscript(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module, x = torch.nn.Linear(3, 2).eval(), torch.ones(4, 3)
+    path = tmp_path / "linear.pt"
+    torch.jit.trace(module, x).save(path)
+    with pytest.raises(InputError, match="does not say what its inputs are"):
+        load(path)
+    source = load(torch.jit.load(path), (x,), ({0: torch.export.Dim("batch")},))
+    assert str(source.model.graph.inputs[0].shape) == "[batch,3]" and source.parameters == {"weight", "bias"}
+    assert source.run is not None and source.inputs is not None
+    (result,) = source.run(source.inputs).values()
+    np.testing.assert_allclose(result, module(x).detach().numpy(), rtol=1e-6)
+    torch.save(module.state_dict(), path)
+    with pytest.raises(ModelError, match="checkpoint"):
+        load(path)
+
+
+FUNCTIONS = """
+import torch
+
+class Raises(torch.nn.Module):
+    def forward(self, x):
+        raise RuntimeError("boom")
+
+class Bessel(torch.nn.Module):
+    def forward(self, x):
+        return torch.special.bessel_j0(x) + torch.special.bessel_j0(2 * x) + torch.special.zeta(x, x)
+
+def wrong(): return 5
+def alone(): return (torch.nn.Linear(2, 2),)
+def fails(): raise ValueError("mine")
+def leaves(): raise SystemExit(3)
+def number(): return torch.nn.Linear(2, 2), 5
+def other(): return 3, (torch.ones(1),)
+def raises(): return Raises(), (torch.ones(1),)
+def misfit(): return torch.nn.Linear(2, 2), (torch.ones(1, 3),)
+def bessel(): return Bessel(), (torch.ones(1),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("wrong", "must return .*not int"),
+        ("alone", "must return .*not tuple of 1"),
+        ("fails", r"net.py:fails fails: ValueError: mine \(.*net.py:14\)"),
+        ("leaves", "SystemExit: 3"),
+        ("number", "example inputs are a tuple .*not int"),
+        ("other", "not int"),
+        ("raises", r"cannot export it: RuntimeError: boom \(.*net.py:6\)"),
+        ("misfit", "must have same reduction dim"),
+        ("bessel", r"(?s)bessel_j0.default, 2 times\n.*net.py:10\).*zeta.default, 1 time"),
+    ],
+)
+def test_what_can_be_wrong_with_a_function(
+    tmp_path: Path, function: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "net.py").write_text(FUNCTIONS)
+    with pytest.raises(CastironError, match=message):
+        load(f"{tmp_path / 'net.py'}:{function}")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_a_function_prints_is_no_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "net.py").write_text(
+        "import torch\nprint('a')\ndef make():\n    print('b')\n    return torch.nn.ReLU(), (torch.ones(1),)\n"
+    )
+    load(f"{tmp_path / 'net.py'}:make")
+    assert capfd.readouterr() == ("", "a\nb\n")

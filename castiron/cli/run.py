@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,15 @@ def run_command(model: str, inputs: Sequence[str], output: Path | None, shapes: 
     if output is not None:
         _write(output, answer)
     else:
-        print(json.dumps({name: array.tolist() for name, array in answer.items()}))
+        print(json.dumps({name: _nested(array) for name, array in answer.items()}))
+
+
+def _nested(array: np.ndarray) -> Any:
+    """Nested lists; floats with the fewest digits that read back to the same bits of their own type."""
+    if array.dtype.kind not in "fV":
+        return array.tolist()
+    shortest = [float(str(value)) for value in array.ravel()]
+    return np.array(shortest).reshape(array.shape).tolist()
 
 
 def _write(output: Path, answer: Mapping[str, np.ndarray]) -> None:

@@ -44,7 +44,8 @@ def from_model(model: ir.Model) -> Source:
 
 
 def parameters_of(model: ir.Model) -> frozenset[str]:
-    """Initializers that a user may replace: floating-point ones with a dimension or more, except settings of operators.
+    """Initializers that a user may replace: floating-point ones of 16 bits and more with a dimension or more, except
+    settings of operators.
 
     Where a model keeps its weights in Constant nodes only (PaddlePaddle's exporter), these count likewise.
     """
@@ -58,7 +59,7 @@ def parameters_of(model: ir.Model) -> frozenset[str]:
 
 def _is_parameter(value: ir.Value) -> bool:
     tensor = ir.convenience.get_const_tensor(value)
-    if tensor is None or not tensor.dtype.is_floating_point() or len(tensor.shape) == 0:
+    if tensor is None or not tensor.dtype.is_floating_point() or tensor.dtype.bitwidth < 16 or len(tensor.shape) == 0:
         return False
     return not any((use.node.op_type, use.idx) in _SETTINGS for use in value.uses())
 

@@ -7,7 +7,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,6 +36,9 @@ def from_module(
         raise InputError(
             f"{type(module).__name__}: exporting needs example inputs; give a tuple of tensors as `forward` takes them"
         )
+    name = name or type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        return _from_script(torch, module, example_inputs, dynamic_shapes, name, origin)
     args, kwargs = _arguments(torch, example_inputs)
     was_training = module.training
     module.eval()
@@ -49,7 +52,6 @@ def from_module(
         )) from error  # fmt: skip
     finally:
         module.train(was_training)
-    name = name or type(module).__name__
     return _source(torch, name, program.model, module, set(module.state_dict()), args, kwargs, origin)
 
 
@@ -84,8 +86,9 @@ def from_torchscript(path: Path, example_inputs: Any, dynamic_shapes: Any) -> So
     try:
         module = _quietly(lambda: torch.jit.load(str(path), map_location="cpu"))
     except Exception as error:  # torch raises RuntimeError, ValueError and pickle errors alike
+        what = _first_line(error).partition(". ")[0]
         raise ModelError(
-            f"{path} is no TorchScript module ({_first_line(error)}). A state dict holds no model: give "
+            f"{path} is no TorchScript module ({what}). A checkpoint of torch.save holds no model: give "
             "`file.py:function` that makes the module and loads it"
         ) from error
     if example_inputs is None:
@@ -93,23 +96,37 @@ def from_torchscript(path: Path, example_inputs: Any, dynamic_shapes: Any) -> So
             f"{path}: TorchScript does not say what its inputs are; write `file.py:function` that returns "
             "(torch.jit.load(path), example_inputs)"
         )
-    return _from_script(torch, module, example_inputs, dynamic_shapes, path)
+    return _from_script(torch, module, example_inputs, dynamic_shapes, path.stem, path)
 
 
-def _from_script(torch: ModuleType, module: Any, example_inputs: Any, dynamic_shapes: Any, path: Path) -> Source:
+def _from_script(
+    torch: ModuleType, module: Any, example_inputs: Any, dynamic_shapes: Any, name: str, origin: Path | None
+) -> Source:
     args, kwargs = _arguments(torch, example_inputs)
     module.eval()
     data = io.BytesIO()
+    names = [value.debugName() for value in module.graph.inputs()][1:]  # the first is the module itself
+    options = {
+        "dynamo": False,
+        "input_names": names,
+        "dynamic_axes": _dynamic_axes(names, dynamic_shapes),
+        "do_constant_folding": False,
+    }
     try:
-        options = {"dynamo": False, "dynamic_axes": dynamic_shapes, "do_constant_folding": False}
         _quietly(lambda: torch.onnx.export(module, args, data, **options))
         model = ir.from_proto(onnx.load_from_string(data.getvalue()))
     except Exception as error:
         raise Unsupported(
-            f"{path}: torch {torch.__version__} cannot turn this TorchScript into ONNX ({_first_line(error)}); "
-            "export the original nn.Module with torch.export instead"
+            f"{origin or name}: torch {torch.__version__} cannot turn this TorchScript into ONNX "
+            f"({_first_line(error)}); export the original nn.Module with torch.export instead"
         ) from error
-    return _source(torch, path.stem, model, module, set(module.state_dict()), args, kwargs, path)
+    return _source(torch, name, model, module, set(module.state_dict()), args, kwargs, origin)
+
+
+def _dynamic_axes(names: list[str], dynamic_shapes: Any) -> dict[str, dict[int, str]]:
+    """What the older exporter takes for the `dynamic_shapes` of torch.export."""
+    shapes = dynamic_shapes.values() if isinstance(dynamic_shapes, Mapping) else dynamic_shapes or ()
+    return {n: {i: getattr(d, "__name__", str(d)) for i, d in (dims or {}).items()} for n, dims in zip(names, shapes)}
 
 
 def _source(
@@ -207,8 +224,9 @@ def _export_error(name: str, error: Exception, export: Callable[[], Any]) -> Exc
             + "\n".join(lines)
             + "\nWrite these modules with other operators, or export a part of the model without them."
         )
+    what = f"{type(cause).__name__}: {_first_line(cause).rstrip('.')}{user_line(cause)}"
     return Unsupported(
-        f"{name}: torch {version} cannot export it: {type(cause).__name__}: {_first_line(cause).rstrip('.')}{user_line(cause)}. "
+        f"{name}: torch {version} cannot export it: {what}. "
         "See that `torch.export.export(module, example_inputs, dynamic_shapes=…)` succeeds"
     )
 
