@@ -35,7 +35,7 @@ LINK = ("-Os", "-fPIC", "-s", "-Wl,--gc-sections", "-Wl,-z,relro,-z,now")
 EXECUTABLE = ("-static-pie", "-fPIE")
 # The same for the linker itself, with what `zig cc` does not take: relocations as bitmaps, equal functions once, no
 # table of sections (nothing that runs the program reads it).
-EXECUTABLE_LINK = ("ld.lld", "-static", "-pie", "-s", "-O2", "--gc-sections", "--icf=safe", "--build-id=none",
+EXECUTABLE_LINK = ("ld.lld", "-static", "-pie", "-s", "-O2", "--gc-sections", "--icf=all", "--build-id=none",
                    "-z", "now", "-z", "nosectionheader", "--pack-dyn-relocs=relr", "--hash-style=gnu",
                    "-T", str(Path(__file__).with_name("executable.ld")))  # fmt: skip
 
