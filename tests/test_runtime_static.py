@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="runs a Linux executable")
-def test_allocations_and_searches(tmp_path: Path) -> None:
+def test_allocations_fills_copies_and_searches(tmp_path: Path) -> None:
     sources = [*(ROOT / "castiron/runtime/static").glob("*.c"), ROOT / "tests/runtime_static/driver.c"]
     target = f"{platform.machine()}-linux-musl"
     flags = ["-std=c11", "-Os", "-Wall", "-Wextra", "-Werror", "-fno-builtin"]
