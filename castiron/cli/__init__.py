@@ -20,10 +20,11 @@ def main() -> None:
         signal.signal(number, _end)
     logging.disable()  # libraries tell each other; users are told by castiron
     warnings.simplefilter("ignore")
-    sys.exit(_status())
+    sys.exit(status())
 
 
-def _status() -> int:
+def status() -> int:
+    """Runs what `sys.argv` asks for; gives the exit status."""
     import typer
 
     from castiron.cli.app import app
@@ -31,9 +32,9 @@ def _status() -> int:
     # of click, wherever this release of typer keeps it
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]  # type: ignore[assignment]
     try:
-        status = int(app(prog_name="castiron", standalone_mode=False) or 0)
+        code = int(app(prog_name="castiron", standalone_mode=False) or 0)
         sys.stdout.flush()
-        return status
+        return code
     except usage_error as error:
         return _usage(error)
     except InternalError as error:
