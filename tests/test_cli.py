@@ -343,3 +343,13 @@ def test_exported_program(command: Command, tmp_path: Path) -> None:
     Path("net.pt2").write_bytes(whole[: len(whole) // 2])
     status, _, err = command("build", "net.pt2", "-q")
     assert status == 2 and "not a whole .pt2" in err and one_line(err)
+
+
+# Documentation ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_the_commands_is_fresh() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    generate = [sys.executable, ROOT / "docs" / "generate.py", "--check"]
+    done = subprocess.run(generate, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
