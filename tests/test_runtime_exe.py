@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).parent.parent
-EXE = [*sorted((ROOT / "castiron/runtime/exe").glob("*.c")), ROOT / "castiron/runtime/core/reason.c"]
+CORE = ROOT / "castiron/runtime/core"
+EXE = [*sorted((ROOT / "castiron/runtime/exe").glob("*.c")), CORE / "reason.c", CORE / "json_reader.c"]
 FAKE = ROOT / "tests/runtime_exe/fake.c"
 ZIG = [sys.executable, "-m", "ziglang", "cc"]
 TARGET = ["-target", "x86_64-linux-musl"] if os.uname().machine == "x86_64" else ["-target", "aarch64-linux-musl"]

@@ -73,8 +73,7 @@ static size_t utf8(uint32_t code, char *out) {
     return more + 1;
 }
 
-/* Takes one character off the front of a valid string, as UTF-8; a lone half of a surrogate pair matches nothing. */
-static size_t next_character(ci_slice *rest, char *out) {
+size_t ci_slice_next(ci_slice *rest, char *out) {
     static const char plain[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     const char *at = rest->at, *end = at + rest->size;
     size_t taken = 1, size = 1;
@@ -100,7 +99,7 @@ bool ci_slice_equal(ci_slice string, const char *text) {
     size_t left = strlen(text);
     char character[4];
     while (string.size) {
-        size_t size = next_character(&string, character);
+        size_t size = ci_slice_next(&string, character);
         if (size > left || memcmp(character, text, size)) return false;
         text += size;
         left -= size;

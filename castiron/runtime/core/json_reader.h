@@ -20,6 +20,10 @@ bool ci_json_string(ci_json *json, ci_slice *string);  /* valid: escapes are kno
 bool ci_json_integer(ci_json *json, int64_t *number);  /* 0 .. 2^62, without sign, fraction or exponent */
 bool ci_json_ended(ci_json *json);                     /* nothing but white space is left */
 
+/* Takes one character off the front of a valid string, as up to 4 bytes of UTF-8, and gives their number; a lone half of
+   a surrogate pair makes bytes that no name has. */
+size_t ci_slice_next(ci_slice *rest, char *character);
+
 /* Whether the string's text, escapes resolved, is `text`. */
 bool ci_slice_equal(ci_slice string, const char *text);
 

@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include "../core/json_reader.h"
 #include "number.h"
 
 #include <stdlib.h>
@@ -7,7 +8,8 @@
 
 /* Where reading is. */
 typedef struct reader {
-    const char *start, *at, *end, *where;
+    ci_json json;
+    const char *start, *where;
     int64_t line; /* number of the first one */
     const ci_port *port; /* the input being read, or NULL */
     ci_error *error;
@@ -26,49 +28,41 @@ static int refuse(const reader *r, const char *at, const char *what)
                      column, what);
 }
 
-static void skip_space(reader *r)
-{
-    while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r')) r->at++;
-}
-
 static bool accept(reader *r, char wanted)
 {
-    skip_space(r);
-    if (r->at == r->end || *r->at != wanted) return false;
-    r->at++;
-    return true;
+    return ci_json_take(&r->json, wanted);
 }
 
 /* Elements --------------------------------------------------------------------------------------------------------- */
 
 static bool is_digit(const reader *r)
 {
-    return r->at < r->end && *r->at >= '0' && *r->at <= '9';
+    return r->json.at < r->json.end && *r->json.at >= '0' && *r->json.at <= '9';
 }
 
 static bool digits(reader *r)
 {
     if (!is_digit(r)) return false;
-    while (is_digit(r)) r->at++;
+    while (is_digit(r)) r->json.at++;
     return true;
 }
 
 /* Passes a number as JSON writes it. */
 static bool number(reader *r, bool *integer)
 {
-    const char *start = r->at;
-    if (r->at < r->end && *r->at == '-') r->at++;
-    const char *first = r->at;
-    if (!digits(r) || (*first == '0' && r->at - first > 1)) return false;
-    if (r->at < r->end && *r->at == '.') {
-        r->at++;
+    const char *start = r->json.at;
+    if (r->json.at < r->json.end && *r->json.at == '-') r->json.at++;
+    const char *first = r->json.at;
+    if (!digits(r) || (*first == '0' && r->json.at - first > 1)) return false;
+    if (r->json.at < r->json.end && *r->json.at == '.') {
+        r->json.at++;
         if (!digits(r)) return false;
     }
-    *integer = r->at > start && !memchr(start, '.', (size_t)(r->at - start));
-    if (r->at < r->end && (*r->at == 'e' || *r->at == 'E')) {
+    *integer = r->json.at > start && !memchr(start, '.', (size_t)(r->json.at - start));
+    if (r->json.at < r->json.end && (*r->json.at == 'e' || *r->json.at == 'E')) {
         *integer = false;
-        r->at++;
-        if (r->at < r->end && (*r->at == '-' || *r->at == '+')) r->at++;
+        r->json.at++;
+        if (r->json.at < r->json.end && (*r->json.at == '-' || *r->json.at == '+')) r->json.at++;
         return digits(r);
     }
     return true;
@@ -77,8 +71,8 @@ static bool number(reader *r, bool *integer)
 static bool word(reader *r, const char *word)
 {
     size_t length = strlen(word);
-    if ((size_t)(r->end - r->at) < length || memcmp(r->at, word, length)) return false;
-    r->at += length;
+    if ((size_t)(r->json.end - r->json.at) < length || memcmp(r->json.at, word, length)) return false;
+    r->json.at += length;
     return true;
 }
 
@@ -94,7 +88,7 @@ static uint64_t special(int32_t type, bool infinite)
 
 static int read_float(reader *r, uint64_t *bits)
 {
-    const char *start = r->at;
+    const char *start = r->json.at;
     int32_t type = r->port->type;
     bool integer;
     if (word(r, "NaN")) return *bits = special(type, false), CI_OK;
@@ -104,22 +98,22 @@ static int read_float(reader *r, uint64_t *bits)
         return CI_OK;
     }
     if (!number(r, &integer)) return refuse(r, start, "a number was expected");
-    if (ci_parse_float(start, r->at, type, bits)) return CI_OK;
+    if (ci_parse_float(start, r->json.at, type, bits)) return CI_OK;
     return refuse(r, start, "the number is too large for the input's type (write Infinity if that is meant)");
 }
 
 static int read_integer(reader *r, uint64_t *bits)
 {
-    const char *start = r->at;
+    const char *start = r->json.at;
     int32_t type = r->port->type;
-    bool integer, negative = r->at < r->end && *r->at == '-';
+    bool integer, negative = r->json.at < r->json.end && *r->json.at == '-';
     bool is_signed = ci_is_signed(type);
     if (!number(r, &integer)) return refuse(r, start, "an integer was expected");
     if (!integer) return refuse(r, start, "an integer was expected, not a fraction or exponent");
     uint64_t limit = UINT64_MAX >> (64 - 8 * ci_type_info_of(type)->size);
     if (is_signed) limit = limit / 2 + negative;
     if (!is_signed && negative) limit = 0;
-    if (!ci_parse_uint(start + negative, r->at, limit, bits))
+    if (!ci_parse_uint(start + negative, r->json.at, limit, bits))
         return refuse(r, start, "the integer is out of the range of the input's type");
     if (negative) *bits = 0 - *bits;
     return CI_OK;
@@ -128,8 +122,8 @@ static int read_integer(reader *r, uint64_t *bits)
 static int read_bool(reader *r, uint64_t *bits)
 {
     *bits = word(r, "true") || word(r, "1");
-    if (!*bits && !word(r, "false") && !word(r, "0")) return refuse(r, r->at, "true, false, 0 or 1 was expected");
-    return is_digit(r) ? refuse(r, r->at - 1, "true, false, 0 or 1 was expected") : CI_OK;
+    if (!*bits && !word(r, "false") && !word(r, "0")) return refuse(r, r->json.at, "true, false, 0 or 1 was expected");
+    return is_digit(r) ? refuse(r, r->json.at - 1, "true, false, 0 or 1 was expected") : CI_OK;
 }
 
 static int read_element(reader *r, uint64_t *bits)
@@ -162,13 +156,13 @@ static int read_value(reader *r, list *l, int depth);
 
 static int read_list(reader *r, list *l, int depth)
 {
-    const char *start = r->at - 1;
+    const char *start = r->json.at - 1;
     int64_t count = 0;
     if (l->leaf >= 0 && depth >= l->leaf) return refuse(r, start, "a list where a number was expected");
     if (depth == CI_MAX_RANK) return refuse(r, start, "more than 16 lists inside each other");
     if (depth >= l->depth) l->depth = depth + 1;
     while (!accept(r, ']')) {
-        if (count && !accept(r, ',')) return refuse(r, r->at, "',' or ']' was expected");
+        if (count && !accept(r, ',')) return refuse(r, r->json.at, "',' or ']' was expected");
         int status = read_value(r, l, depth + 1);
         if (status) return status;
         count++;
@@ -182,8 +176,8 @@ static int read_list(reader *r, list *l, int depth)
 static int read_value(reader *r, list *l, int depth)
 {
     if (accept(r, '[')) return read_list(r, l, depth);
-    if (r->at == r->end) return refuse(r, r->at, "the text ends here, inside a value");
-    if (l->leaf < 0 ? depth < l->depth : depth != l->leaf) return refuse(r, r->at, "a list was expected");
+    if (r->json.at == r->json.end) return refuse(r, r->json.at, "the text ends here, inside a value");
+    if (l->leaf < 0 ? depth < l->depth : depth != l->leaf) return refuse(r, r->json.at, "a list was expected");
     l->leaf = depth;
     return push(r, l);
 }
@@ -223,44 +217,6 @@ static int read_array(reader *r, ci_inputs *inputs, int index)
 
 /* Strings and objects ---------------------------------------------------------------------------------------------- */
 
-static bool hex4(reader *r, uint32_t *value)
-{
-    *value = 0;
-    for (int i = 0; i < 4; i++, r->at++) {
-        if (r->at == r->end) return false;
-        char c = *r->at, lower = (char)(c | 32);
-        if (c >= '0' && c <= '9') *value = *value * 16 + (uint32_t)(c - '0');
-        else if (lower >= 'a' && lower <= 'f') *value = *value * 16 + (uint32_t)(lower - 'a' + 10);
-        else return false;
-    }
-    return true;
-}
-
-static int encode(char *out, uint32_t c)
-{
-    if (c < 0x80) return out[0] = (char)c, 1;
-    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    static const uint8_t marks[] = {0, 0xc0, 0xe0, 0xf0};
-    for (int i = more; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 63));
-    out[0] = (char)(marks[more] | c);
-    return more + 1;
-}
-
-static bool escape(reader *r, uint32_t *c)
-{
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    if (r->at == r->end) return false;
-    const char *found = memchr(from, *r->at, sizeof from - 1);
-    char kind = *r->at++;
-    if (found) return *c = (uint32_t)to[found - from], true;
-    uint32_t low;
-    if (kind != 'u' || !hex4(r, c)) return false;
-    if (*c < 0xd800 || *c > 0xdbff) return true;
-    if (!word(r, "\\u") || !hex4(r, &low)) return false;
-    *c = 0x10000 + ((*c - 0xd800) << 10) + (low & 0x3ff);
-    return true;
-}
-
 /* A name of up to 1,000 bytes; what is longer is cut off, and so names no input. */
 typedef struct name {
     char text[1008];
@@ -269,23 +225,22 @@ typedef struct name {
 
 static int read_name(reader *r, name *n)
 {
-    n->length = 0;
-    if (!accept(r, '"')) return refuse(r, r->at, "the name of an input, in double quotes, was expected");
-    const char *start = r->at;
-    while (r->at < r->end && *r->at != '"') {
-        uint32_t c;
-        char encoded[4] = {*r->at++};
-        int length = 1;
-        if ((unsigned char)*encoded < ' ') return refuse(r, r->at - 1, "a control character inside a string");
-        if (*encoded == '\\') {
-            if (!escape(r, &c)) return refuse(r, r->at, "an escape that JSON does not have");
-            length = encode(encoded, c);
-        }
-        if (n->length + 4 >= sizeof n->text) length = 0;
-        memcpy(n->text + n->length, encoded, (size_t)length);
-        n->length += (size_t)length;
+    ci_slice string;
+    if (!accept(r, '"')) return refuse(r, r->json.at, "the name of an input, in double quotes, was expected");
+    const char *start = r->json.at--;
+    if (!ci_json_string(&r->json, &string)) {
+        if (r->json.at == r->json.end) return refuse(r, start, "this string has no end");
+        if (*r->json.at == '\\') return refuse(r, r->json.at, "an escape that JSON does not have");
+        return refuse(r, r->json.at, "a control character inside a string");
     }
-    return accept(r, '"') ? CI_OK : refuse(r, start, "this string has no end");
+    for (n->length = 0; string.size;) {
+        char character[4];
+        size_t length = ci_slice_next(&string, character);
+        if (n->length + sizeof character >= sizeof n->text) continue;
+        memcpy(n->text + n->length, character, length);
+        n->length += length;
+    }
+    return CI_OK;
 }
 
 static int read_object(reader *r, ci_inputs *inputs)
@@ -293,9 +248,9 @@ static int read_object(reader *r, ci_inputs *inputs)
     name n;
     for (bool first = true; !accept(r, '}'); first = false) {
         int index;
-        if (!first && !accept(r, ',')) return refuse(r, r->at, "',' or '}' was expected");
+        if (!first && !accept(r, ',')) return refuse(r, r->json.at, "',' or '}' was expected");
         int status = read_name(r, &n);
-        if (!status && !accept(r, ':')) status = refuse(r, r->at, "':' was expected");
+        if (!status && !accept(r, ':')) status = refuse(r, r->json.at, "':' was expected");
         if (!status) status = ci_inputs_find(inputs, n.text, n.length, r->where, &index, r->error);
         if (!status) status = read_array(r, inputs, index);
         if (status) return status;
@@ -307,9 +262,9 @@ static int read_inputs(reader *r, ci_inputs *inputs, int index)
 {
     if (accept(r, '{')) {
         if (index < 0) return read_object(r, inputs);
-        return refuse(r, r->at - 1, "an object, where the array of one input was expected");
+        return refuse(r, r->json.at - 1, "an object, where the array of one input was expected");
     }
-    if (r->at == r->end) return refuse(r, r->at, "empty, where JSON was expected");
+    if (r->json.at == r->json.end) return refuse(r, r->json.at, "empty, where JSON was expected");
     int status = ci_inputs_place(inputs, r->where, &index, r->error);
     return status ? status : read_array(r, inputs, index);
 }
@@ -317,11 +272,10 @@ static int read_inputs(reader *r, ci_inputs *inputs, int index)
 int ci_json_read(const char *text, size_t size, const char *where, int64_t line, ci_inputs *inputs, int index,
                  ci_error *error)
 {
-    reader r = {text, text, text + size, where, line, NULL, error};
-    if (size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) r.at += 3; /* a byte order mark, as Windows' editors write */
+    reader r = {{text, text + size}, text, where, line, NULL, error};
+    if (size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) r.json.at += 3; /* the byte order mark of Windows */
     int status = read_inputs(&r, inputs, index);
-    skip_space(&r);
-    return !status && r.at < r.end ? refuse(&r, r.at, "more text after the value") : status;
+    return !status && !ci_json_ended(&r.json) ? refuse(&r, r.json.at, "more text after the value") : status;
 }
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */

@@ -248,15 +248,20 @@ static bool round_to(format f, uint128 mantissa, int exponent, bool sticky, uint
     return field < (1ull << f.exponent_bits) && *bits < infinity_of(f);
 }
 
-/* Heads of 64 bits times or over 5^27 are exact in 128 bits. */
+/* Heads of 64 bits times or over 5^27 are exact in 128 bits; the C library's division of them would be larger than this
+   one, bit by bit. */
 static bool parse_small(format f, uint64_t head, int exponent, uint64_t *bits)
 {
     uint64_t power = 1;
     for (int i = exponent < 0 ? -exponent : exponent; i > 0; i--) power *= 5;
     if (exponent >= 0) return round_to(f, (uint128)head * power, exponent, false, bits);
-    int shift = 63 + __builtin_clzll(head);
-    uint128 shifted = (uint128)head << shift;
-    return round_to(f, shifted / power, exponent - shift, shifted % power != 0, bits);
+    int up = __builtin_clzll(head), down = __builtin_clzll(power);
+    uint128 rest = head << up, divisor = power << down, quotient = 0;
+    for (int i = 0; i < 66; i++, rest *= 2) {
+        quotient *= 2;
+        if (rest >= divisor) rest -= divisor, quotient++;
+    }
+    return round_to(f, quotient, exponent + down - up - 65, rest != 0, bits);
 }
 
 /* All digits up to the 780th; a later one only matters by not being zero, and a final 1 says so. */

@@ -2,8 +2,6 @@
    are short. */
 #include <string.h>
 
-char *__strchrnul(const char *text, int c);
-
 void *memchr(const void *data, int c, size_t size) {
     for (const unsigned char *at = data; size; ++at, --size)
         if (*at == (unsigned char)c) return (void *)at;
@@ -13,10 +11,5 @@ void *memchr(const void *data, int c, size_t size) {
 char *strchr(const char *text, int c) {
     for (; *text != (char)c; ++text)
         if (!*text) return NULL;
-    return (char *)text;
-}
-
-char *__strchrnul(const char *text, int c) { /* the name under which getenv calls it */
-    while (*text && *text != (char)c) ++text;
     return (char *)text;
 }
