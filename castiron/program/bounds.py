@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
 from castiron.errors import ModelError
 from castiron.program.edit import leaves
@@ -23,6 +25,7 @@ from castiron.program.expr import (
     Reduce,
     Var,
     apply,
+    constant,
     free_variables,
     from_polynomial,
     linear,
@@ -112,8 +115,15 @@ def _within(
                 most = most + step * turns
             else:
                 least = least + step * turns
-        yield from _natural(extent - 1 - most, _needs(where, most + 1, extent))
-        yield from _natural(least, f"{where} needs {text(least)} not to be negative")
+        yield from _where_run(extent - 1 - most, axes, _needs(where, most + 1, extent))
+        yield from _where_run(least, axes, f"{where} needs {text(least)} not to be negative")
+
+
+def _where_run(e: Expr, axes: Mapping[str, Expr], message: str) -> Iterator[Equal]:
+    """That `e` is not negative, unless an axis has no turn."""
+    if not _is_natural(e):
+        turns = reduce(mul, axes.values(), constant(1))
+        yield Equal(apply("min", apply("max", -e, 0), turns), constant(0), message)
 
 
 def _is_plain(e: Expr) -> bool:

@@ -26,7 +26,7 @@ def pads(program: Program, note: Note = silent) -> Program:
     return dead(replace(program, steps=tuple(s for group in zip(work.before, work.steps) for s in _flat(*group))))
 
 
-def _flat(before: list[Compute], step: Step | None) -> list[Step]:
+def _flat(before: list[Step], step: Step | None) -> list[Step]:
     return [*before, *([] if step is None else [step])]
 
 
@@ -37,7 +37,7 @@ class _Work:
         self.note = note
         self.buffers = program.buffers
         self.steps: list[Step | None] = list(program.steps)
-        self.before: list[list[Compute]] = [[] for _ in program.steps]
+        self.before: list[list[Step]] = [[] for _ in program.steps]
         self.stores, self.loads = writers(program.steps), readers(program.steps)
         self.names = Names(program)
         self.fixed = _fixed(program)
@@ -53,9 +53,12 @@ class _Work:
         first, *more = self.stores[source]
         users = {first, *more, *self.loads[source]} - {number}
         self.steps[number] = None
+        # a border of an earlier pad is part of what this one pads
+        self.before[first] = [_moved(border, source, out, low) for border in self.before[first]]
         self.before[first] += _border(step, self.buffers[source].shape, low, fill, self.names, self.buffers[out].shape)
         for user in users:
-            self.steps[user] = _moved(self.steps[user], source, out, low)
+            used = self.steps[user]
+            self.steps[user] = None if used is None else _moved(used, source, out, low)
         self.stores[out] = [first, *more]
         self.loads[out] = sorted({*self.loads[out], *self.loads[source]} - {number})
 
@@ -122,10 +125,8 @@ def _natural(condition: Expr) -> Expr | None:
     return {"ge": a - b, "gt": a - b - 1, "le": b - a, "lt": b - a - 1}.get(condition.op)
 
 
-def _moved(step: Step | None, source: str, out: str, low: list[int]) -> Step | None:
+def _moved(step: Step, source: str, out: str, low: list[int]) -> Step:
     """The step using the inside of `out` for `source`."""
-    if step is None:
-        return None
 
     def shifted(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i + start for i, start in zip(index, low, strict=True))
