@@ -12,7 +12,6 @@ import struct
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onnx_ir import DataType
@@ -237,20 +236,20 @@ def select(condition: Expr, then: Expr | int | float, other: Expr | int | float)
 
 def all_of(conditions: list[Expr]) -> Expr:
     """The conjunction; true where there are none."""
-    known = [c for c in conditions if not (isinstance(c, Const) and c.value)]
-    return reduce(lambda a, b: apply("and", a, b), known, Const(True, BOOL)) if not known else reduce(
-        lambda a, b: apply("and", a, b), known
-    )
+    held: Expr = Const(True, BOOL)
+    for condition in conditions:
+        held = apply("and", held, condition)
+    return held
 
 
 def _folded(op: str, args: tuple[Expr, ...], type: DataType) -> Expr:
-    if all(isinstance(a, Const) for a in args) and scalar.TABLE[op].foldable:
-        return constant(scalar.evaluate(op, [a.value for a in args], [a.type for a in args], type), type)
+    known = [a for a in args if isinstance(a, Const)]
+    if len(known) == len(args) and scalar.TABLE[op].foldable:
+        return constant(scalar.evaluate(op, [a.value for a in known], [a.type for a in known], type), type)
     if op in ("and", "or"):
         for a, b in (args, args[::-1]):
             if isinstance(a, Const):
-                neutral = op == "and"
-                return b if a.value == neutral else a
+                return b if a.value == (op == "and") else a
     return Apply(op, args, type)
 
 
