@@ -2,7 +2,8 @@
 
 FLOAT goes through the tile kernel `conv`: the border is written into a padded copy of the input (nothing where there is
 no padding), the filter is packed into panels of 16 output channels, the bias is an element-wise step that fusion puts
-into the kernel's epilogue. One input channel a group (depthwise) is a plain sum over the taps, channels being an axis.
+into the kernel's epilogue. One input channel a group for few outputs (depthwise) is a plain sum over the taps, channels
+being an axis.
 A transposed convolution with strides is one convolution for each remainder of the output position by the stride, with
 the taps that reach it.
 
@@ -66,6 +67,10 @@ def _index(axis: Axis) -> Expr:
     return ZERO if axis.extent is ONE else axis.var
 
 
+FEW = 8
+"""Output channels a group below which most of a panel of the kernel would be padding."""
+
+
 @dataclass(frozen=True)
 class Convolution:
     """`x` holds its border. `weight(group, channel out, channel in, *taps)` is an element; channels are the group's."""
@@ -93,8 +98,8 @@ class Convolution:
         """Why the kernel does not fit, or ""."""
         if self.out.type != DataType.FLOAT:
             return f"it computes float32, not {self.out.type.name.lower()}"
-        if self.inputs is ONE:
-            return "one input channel a group leaves it nothing to sum over but the taps"
+        if self.inputs is ONE and any(self.outputs is constant(n) for n in range(FEW)):
+            return "one input channel a group leaves it nothing to sum over but the taps, for few outputs"
         return "" if len(lines) <= SPATIAL else f"it has {SPATIAL} spatial dimensions"
 
     def _place(self, n: Expr, channel: Expr, lines: Sequence[Line], at: Sequence[Expr]) -> list[Expr]:
@@ -289,6 +294,7 @@ OPERATORS = (
             Case("groups", (_f(2, 4, 7), _f(6, 2, 3), _f(6)), {"group": 2, "pads": [1, 2], "strides": [2]}),
             Case("depthwise", (_f(1, 3, 6, 5), _f(3, 1, 3, 3), _f(3)), {"group": 3, "pads": [1, 1, 1, 1]}),
             Case("multiplier", (_f(1, 3, 6, 5), _f(6, 1, 3, 3)), {"group": 3, "dilations": [2, 1]}),
+            Case("large multiplier", (_f(2, 1, 40), _f(20, 1, 9)), {"strides": [4]}),
             Case("three dimensions", (_f(1, 2, 4, 5, 6), _f(17, 2, 2, 3, 1)), {"strides": [1, 2, 2]}),
             Case("four dimensions", (_f(1, 2, 3, 3, 3, 3), _f(2, 2, 2, 2, 2, 2)), {}),
             Case(
