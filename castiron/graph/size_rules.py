@@ -158,8 +158,9 @@ def _extent(size: sympy.Expr, start: sympy.Expr, end: sympy.Expr, step: int) -> 
     bounds = [_from_front(bound, size) for bound in (start, end)]
     if None in bounds:
         return None
-    low, high = (sympy.Integer(0), size) if step > 0 else (sympy.Integer(-1), size - 1)
-    first, last = (sympy.Max(low, sympy.Min(bound, high)) for bound in bounds)
+    high = size if step > 0 else size - 1
+    lows = (0, 0) if step > 0 else (sympy.Min(0, high), -1)  # a start before the first element is the first one
+    first, last = (sympy.Max(low, sympy.Min(bound, high)) for low, bound in zip(lows, bounds))
     length = last - first if step > 0 else first - last
     return sympy.Max(0, length if abs(step) == 1 else sympy.floor((length + abs(step) - 1) / abs(step)))
 
