@@ -13,7 +13,7 @@ from castiron.options import environment
 from castiron.toolchain.targets import host
 
 ROOT = Path(__file__).parent.parent
-LIMIT = 73 * 1024
+LIMIT = 71 * 1024
 """Bytes, with three instruction sets on x86-64. Reached so far; the aim is 64 KiB."""
 
 DYN = 3

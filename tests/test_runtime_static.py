@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.skipif(sys.platform != "linux", reason="runs a Linux executable")
 def test_allocations_fills_copies_and_searches(tmp_path: Path) -> None:
-    sources = [*(ROOT / "castiron/runtime/static").glob("*.c"), ROOT / "tests/runtime_static/driver.c"]
+    parts = (ROOT / "castiron/runtime/static").glob("*.c")
+    own_start = {"start.c"}  # needs the linker's flags of an executable; every artifact's test goes through it
+    sources = [*(part for part in parts if part.name not in own_start), ROOT / "tests/runtime_static/driver.c"]
     target = f"{platform.machine()}-linux-musl"
     flags = ["-std=c11", "-Os", "-Wall", "-Wextra", "-Werror", "-fno-builtin"]
     command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *flags, *map(str, sources)]

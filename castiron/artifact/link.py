@@ -87,9 +87,9 @@ def _with_blobs(job: Job, form: Form, blobs: Sequence[elf.Blob]) -> list[Path]:
 
 def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A static, position-independent, stripped executable."""
-    start, libraries = zig.libc_files(job.target.static_triple)
+    library = zig.libc_files(job.target.static_triple)
     objects = map(str, _with_blobs(job, Form.EXE, blobs))
-    zig.run([*zig.EXECUTABLE_LINK, *start, *objects, *libraries, "-o", str(output)], output.name)
+    zig.run([*zig.EXECUTABLE_LINK, *objects, *library, "-o", str(output)], output.name)
 
 
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:

@@ -130,13 +130,11 @@ def libc_is_built(triple: str) -> bool:
     return found is not None and all(Path(word).exists() for word in found if word.startswith("/"))
 
 
-def libc_files(triple: str) -> tuple[list[str], list[str]]:
-    """What the linker takes before the objects of an executable and what it takes after them; built if they are not."""
+def libc_files(triple: str) -> list[str]:
+    """What the linker of an executable takes beside its objects: the emulation and archives; built if they are not."""
     if not libc_is_built(triple):
         build_libc(triple)
-    words = _ready(triple) or []
-    start = [word for word in words if not word.endswith(".a")]
-    return start, words[len(start) :]
+    return _ready(triple) or []
 
 
 def _ready_file(triple: str) -> Path:
@@ -169,9 +167,12 @@ def build_libc(triple: str) -> None:
 
 
 def _linked(told: str, what: str) -> list[str]:
-    """The emulation, start files and archives of the linker's command line; folders may have blanks in their names."""
+    """The emulation and archives of the linker's command line, without start files: an executable has its own.
+
+    Folders may have blanks in their names."""
     emulation = re.search(r" -m (\S+)", told)
-    files = re.findall(r"(?<= )/\S[^\n]*?\.[oa](?=\s)", told)
-    if not emulation or len(files) < 2 or not all(Path(file).exists() for file in files):
+    words = re.findall(r"(?<= )/\S[^\n]*?\.[oa](?=\s)", told)
+    files = [word for word in words if word.endswith(".a")]
+    if not emulation or not files or not all(Path(file).exists() for file in files):
         raise ToolchainError(f"ziglang {version()} does not tell which files {what} is made of", output=told)
     return ["-m", emulation[1], *files]

@@ -3,6 +3,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "thread_area.h"
+
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -19,13 +21,9 @@ enum {
             CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID
 };
 
-/* At the upper end of a thread's pages; its stack grows down from here to the guard, whose touch ends the process. The C
-   library keeps errno around the thread pointer: behind it on x86-64, where it begins with its own address, before it on
-   arm64. */
+/* At the upper end of a thread's pages; its stack grows down from here to the guard, whose touch ends the process. */
 typedef struct thread {
-    char before[1024];
-    _Alignas(64) void *self;
-    char behind[1024];
+    ci_thread_area area;
     atomic_int id; /* the kernel makes it 0 at the end of the thread, and wakes who waits for that */
     size_t size;
     void *(*function)(void *);
@@ -46,13 +44,13 @@ int pthread_create(pthread_t *created, const pthread_attr_t *attributes, void *(
     char *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return EAGAIN;
     thread *t = (thread *)(pages + size) - 1;
-    t->self = &t->self;
+    t->area.self = &t->area.self;
     t->size = size;
     t->function = function;
     t->argument = argument;
     *created = (pthread_t)t;
     int id = mprotect(pages, GUARD_BYTES, PROT_NONE);
-    if (!id) id = __clone(run, t, FLAGS, t, &t->id, t->self, &t->id);
+    if (!id) id = __clone(run, t, FLAGS, t, &t->id, t->area.self, &t->id);
     if (id > 0) return 0;
     munmap(pages, size);
     return EAGAIN;
