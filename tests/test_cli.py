@@ -5,8 +5,10 @@ Commands run in this process (`_status`), except where the process itself is the
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -353,3 +355,23 @@ def test_the_page_of_the_commands_is_fresh() -> None:
     generate = [sys.executable, ROOT / "docs" / "generate.py", "--check"]
     done = subprocess.run(generate, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_passes_are_documented_in_their_order() -> None:
+    tree = ast.parse((ROOT / "castiron" / "pipeline.py").read_text())
+    imports = [n for n in tree.body if isinstance(n, ast.ImportFrom)]
+    home = {a.name: str(n.module).removeprefix("castiron.").replace(".", "/") + ".py" for n in imports for a in n.names}
+    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+
+    def called(node: ast.AST) -> list[str]:
+        inner = [name for child in ast.iter_child_nodes(node) for name in called(child)]
+        own = home.get(node.func.id, "") if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        return [*inner, own] if own.startswith(("graph/", "program/")) and own != "program/text.py" else inner
+
+    graph, lowered, program = (called(functions[f"compile_{name}"]) for name in ("graph", "source", "programs"))
+    last = dict.fromkeys(reversed(program))  # forward comes after prepare, and has all of its passes
+    passes = [*dict.fromkeys([*graph, *lowered]), *reversed(last)]
+    documented = re.findall(
+        r"^\| `((?:graph|program)/\w+\.py)` \|", (ROOT / "docs" / "architecture.md").read_text(), re.M
+    )
+    assert documented == passes
