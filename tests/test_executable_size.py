@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import castiron
+from castiron.errors import ToolchainError
 from castiron.options import environment
 from castiron.toolchain.targets import host
+from castiron.toolchain.zig import _linked
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 71 * 1024
@@ -81,3 +83,15 @@ def test_tells_nothing_of_the_machine_that_built_it(mlp: bytes) -> None:
 def test_has_every_instruction_set(mlp: bytes) -> None:
     for isa in host().isas:
         assert isa.name.encode() + b"\0" in mlp
+
+
+def test_finds_the_libraries_in_folders_with_blanks(tmp_path: Path) -> None:
+    folder = tmp_path / "my cache"
+    folder.mkdir()
+    start, first, second = (folder / name for name in ("rcrt1.o", "libc.a", "libcompiler_rt.a"))
+    for file in (start, first, second):
+        file.touch()
+    told = f"ld.lld -O2 -m elf_x86_64 -static -pie -o  {start}  --as-needed -L/ {first} {second}\n"
+    assert _linked(told, "the C library") == ["-m", "elf_x86_64", str(first), str(second)]
+    with pytest.raises(ToolchainError, match="does not tell"):
+        _linked("ld.lld -o out", "the C library")

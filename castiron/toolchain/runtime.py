@@ -15,7 +15,7 @@ FOLDER = Path(castiron.__file__).parent / "runtime"
 
 KERNEL_FLAGS = ("-O3",)
 SMALL_FLAGS = ("-Os",)
-TINY_FLAGS = ("-Os", "-Xclang", "-Oz")  # zig takes -Oz for -Os
+TINY_FLAGS = ("-Os", "-Xclang", "-Oz", "-fno-jump-tables")  # zig takes -Oz for -Os
 
 # A convolution of one tap is printed as a matmul; the linker drops what nobody calls.
 _KERNEL_FILES = {

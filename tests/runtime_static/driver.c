@@ -1,8 +1,16 @@
 /* Random allocations, each filled with a pattern of its own: nobody else may write there, calloc's must be zero. Fills,
-   copies and searches. */
+   copies and searches; threads, clock and files. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { BLOCKS = 64, TURNS = 100000, STRIDE = 97 };
 
@@ -50,7 +58,40 @@ static int fills_and_copies(size_t at, size_t size) {
     return 1;
 }
 
-int main(void) {
+/* Fails in a system call of its own: errno is each thread's. */
+static void *thread(void *argument) {
+    errno = 0;
+    return (void *)(close(-1) == -1 && errno == EBADF ? (uintptr_t)argument : 0);
+}
+
+static int threads(void) {
+    pthread_t started[8];
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) || pthread_attr_setstacksize(&attributes, 1 << 20)) return 0;
+    for (uintptr_t i = 0; i < 8; i++)
+        if (pthread_create(&started[i], &attributes, thread, (void *)(i + 1))) return 0;
+    for (uintptr_t i = 0; i < 8; i++) {
+        void *result;
+        if (pthread_join(started[i], &result) || result != (void *)(i + 1)) return 0;
+    }
+    return !pthread_attr_destroy(&attributes);
+}
+
+static int clock_runs(void) {
+    struct timespec before, after;
+    if (clock_gettime(CLOCK_MONOTONIC, &before) || clock_gettime(CLOCK_MONOTONIC, &after)) return 0;
+    return after.tv_sec > before.tv_sec || (after.tv_sec == before.tv_sec && after.tv_nsec >= before.tv_nsec);
+}
+
+static int files(const char *path) {
+    struct stat by_name, opened;
+    int file = open(path, O_RDONLY);
+    if (file < 0 || fstat(file, &opened) || stat(path, &by_name) || close(file)) return 0;
+    return S_ISREG(opened.st_mode) && opened.st_size > 0 && opened.st_ino == by_name.st_ino && open("/nowhere/at/all", 0) < 0;
+}
+
+int main(int count, char **arguments) {
+    if (!threads() || !clock_runs() || count < 1 || !files(arguments[0])) return 6;
     for (size_t size = 0; size < 70; size++)
         for (size_t at = 0; at < 18; at++)
             if (!fills_and_copies(at, size)) return 5;
