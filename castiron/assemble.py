@@ -15,12 +15,13 @@ from castiron.artifact.files import Recorded, selftest_record
 from castiron.artifact.link import Code
 from castiron.artifact.make import Parts
 from castiron.emit import ModelInfo, Port, print_model
-from castiron.errors import InputError
+from castiron.errors import InputError, Unsupported
 from castiron.lab.reference import Vectors
 from castiron.lab.verify import tolerance
-from castiron.options import BuildOptions
+from castiron.options import BuildOptions, Form
 from castiron.program.planned import Planned, Storage
-from castiron.program.types import Kernel, Kind
+from castiron.program.scalar import SMALL_FLOATS, SMALL_INTEGERS
+from castiron.program.types import Kernel, Kind, Program
 from castiron.toolchain import targets
 
 _C_WORDS = (
@@ -51,6 +52,7 @@ def identifier(text: str) -> str:
 
 def assemble(compiled: Compiled, options: BuildOptions) -> Parts:
     """What `make` needs. Weights keep the names that the user knows."""
+    _check_ports(compiled.forward.program, options.form)
     weights = {b.name: _tensor(compiled.graph, b.name) for b in compiled.prepare.program.of_kind(Kind.WEIGHT)}
 
     def code(isas: Sequence[targets.InstructionSet], embedded: bool, selftest: int) -> Code:
@@ -60,6 +62,17 @@ def assemble(compiled: Compiled, options: BuildOptions) -> Parts:
         return Code(compiled.name, files, frozenset(s.kernel for s in steps if isinstance(s, Kernel)))
 
     return Parts(compiled.name, code, _constants(compiled), weights, compiled.storage.packed_bytes)
+
+
+def _check_ports(program: Program, form: Form) -> None:
+    """Executables (which also verify archives and sources) have no form in files for types of 8 bits and fewer."""
+    for name in (*program.inputs, *program.outputs):
+        type = program.buffers[name].type
+        if form != Form.SHARED and type in SMALL_FLOATS | SMALL_INTEGERS:
+            raise Unsupported(
+                f"{name!r} is {type.name}: only a shared library passes such arrays; build --as shared, or cast it in "
+                "the model"
+            )
 
 
 def _tensor(graph: ir.Model, name: str) -> ir.TensorProtocol:

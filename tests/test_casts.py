@@ -11,11 +11,11 @@ import pytest
 from onnx_ir import DataType
 from scalar_drivers import Driver, compile_c, levels
 
-from castiron.program.scalar import C_TYPES, FLOATS, convert
+from castiron.program.scalar import C_TYPES, FLOATS, SMALL_FLOATS, SMALL_INTEGERS, convert
 
 pytestmark = pytest.mark.skipif(not levels(), reason="loads the driver into this process: needs Linux on x86-64")
 
-SUFFIXES = {suffix: type for type, (suffix, _) in C_TYPES.items()}
+SUFFIXES = {suffix: type for type, (suffix, _) in C_TYPES.items() if type not in SMALL_FLOATS | SMALL_INTEGERS}
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 
 
@@ -51,6 +51,11 @@ def samples(suffix: str) -> np.ndarray:
     return np.concatenate([bits, near, halves, sizes])
 
 
+def comparable(array: np.ndarray) -> np.ndarray:
+    """NumPy holds NaN equal to NaN in its own types only."""
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array
+
+
 @pytest.mark.parametrize("source", SUFFIXES)
 def test_casts(source: str, drivers: dict[str, list[Driver]]) -> None:
     x = samples(source)
@@ -59,7 +64,7 @@ def test_casts(source: str, drivers: dict[str, list[Driver]]) -> None:
             wanted = convert(x, SUFFIXES[source], type)
         for driver in drivers["cast_driver.c"]:
             got = driver.call(f"cast_{source}_{target}", wanted.dtype, x)
-            np.testing.assert_array_equal(got, wanted, err_msg=f"{source} to {target}")
+            np.testing.assert_array_equal(comparable(got), comparable(wanted), err_msg=f"{source} to {target}")
             if type in FLOATS:
                 number = wanted == wanted
                 assert np.array_equal(np.signbit(got)[number], np.signbit(wanted)[number])

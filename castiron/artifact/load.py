@@ -23,7 +23,11 @@ _NUMPY: dict[int, np.dtype[Any]] = {
     12: np.dtype("uint32"), 13: np.dtype("uint64"),
 }  # fmt: skip
 _NUMBERS = {dtype: number for number, dtype in _NUMPY.items()}
-_BFLOAT16 = 16
+_ML_DTYPES = {
+    16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4",
+    22: "int4", 23: "float4_e2m1fn", 25: "uint2", 26: "int2",
+}  # fmt: skip
+"""Types that the package of this name adds to NumPy."""
 
 
 class _Array(ctypes.Structure):
@@ -134,16 +138,16 @@ class Model:
 
 
 def _dtype(number: int) -> np.dtype[Any]:
-    if number == _BFLOAT16:
+    if number in _ML_DTYPES:
         import ml_dtypes  # takes long to import, and few models need it
 
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
+        added: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[number]))
+        return added
     return _NUMPY[number]
 
 
 def _number(array: np.ndarray) -> int:
-    number = _BFLOAT16 if array.dtype.name == "bfloat16" else _NUMBERS.get(array.dtype)
+    number = _NUMBERS.get(array.dtype) or next((n for n, name in _ML_DTYPES.items() if array.dtype.name == name), None)
     if number is None:
         raise InputError(f"arrays of type {array.dtype} cannot be passed; convert to a numeric type first")
     return number

@@ -1,6 +1,7 @@
 """One scalar operation in C, with as few parentheses as C's precedences allow.
 
-In registers float16 and bfloat16 are `float`, rounded after each operation that can need it, and BOOL is `bool`.
+In registers float16, bfloat16 and smaller floats are `float`, rounded after each operation that can need it, and BOOL
+is `bool`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from onnx_ir import DataType
 
 from castiron.errors import Unsupported
-from castiron.program.scalar import C_TYPES, FLOATS, TABLE
+from castiron.program.scalar import C_TYPES, FLOATS, SMALL_FLOATS, SMALL_INTEGERS, TABLE
 
-HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
+HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16}) | SMALL_FLOATS
 SMALL = frozenset({DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16})
 
 ATOM, UNARY, MUL, ADD, SHIFT, RELATION, EQUALITY, BITAND, BITXOR, BITOR, TERNARY = range(11)
@@ -150,6 +151,8 @@ def cast(value: C, source: DataType, target: DataType) -> C:
         return call(f"ci_cast_{suffix(source)}_{suffix(target)}", value)
     if target in HALVES:
         return _to_half(value, source, target)
+    if target in SMALL_INTEGERS:
+        return call(f"ci_wrap_{suffix(target)}", prefix("(uint8_t)", value))
     if register(source) == register(target):
         return value
     return prefix(f"({register(target)})", value)
@@ -164,6 +167,8 @@ def _to_half(value: C, source: DataType, target: DataType) -> C:
 
 def loaded(element: C, type: DataType) -> C:
     """A register from an element in memory."""
+    if type in SMALL_INTEGERS:  # a caller may leave the upper bits of the byte as they come
+        return call(f"ci_wrap_{suffix(type)}", prefix("(uint8_t)", element))
     return call(f"ci_load_{C_TYPES[type][0]}", element) if type in HALVES else element
 
 

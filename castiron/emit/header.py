@@ -132,8 +132,9 @@ def _types(name: str, model: ModelInfo) -> list[str]:
         "",
         *comment(
             "An array, row-major and dense; `type` as ONNX numbers them (1 float, 2 uint8, 3 int8, 6 int32, 7 int64,\n"
-            "9 bool, 10 float16, 11 double, 16 bfloat16). The caller owns `data`, except where it is NULL in an\n"
-            "output: then run points it at memory of the session, valid until the next run, and fills in the rest."
+            "9 bool, 10 float16, 11 double, 16 bfloat16); elements of fewer than 8 bits take a byte. The caller\n"
+            "owns `data`, except where it is NULL in an output: then run points it at memory of the session, valid\n"
+            "until the next run, and fills in the rest."
         ),
         f"typedef struct {name}_array {{",
         "void *data;",

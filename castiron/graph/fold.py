@@ -8,6 +8,7 @@ A parameter is never folded and neither is anything computed from one: folding w
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -42,7 +43,7 @@ def _fold_node(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> No
     if is_standard(node, "If"):
         _choose_branch(model, node, parameters)
     elif is_standard(node, "CastLike") and node.inputs[1] is not None and node.inputs[1].dtype is not None:
-        _fold_node(model, _substitute(node, "Cast", {"to": int(node.inputs[1].dtype)}), parameters)
+        _fold_node(model, _substitute(node, "Cast", _cast_attributes(node, node.inputs[1].dtype)), parameters)
     elif _passes_through(node):
         _bypass(node)
     elif is_standard(node, "Constant"):
@@ -53,6 +54,12 @@ def _fold_node(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> No
         found = _known_outputs(node) or _evaluated(model, node, parameters)
         if found is not None:
             _become(node, found)
+
+
+def _cast_attributes(node: ir.Node, to: ir.DataType) -> dict[str, int | str]:
+    """Those of the Cast that a CastLike is."""
+    kept = {name: node.attributes[name].value for name in ("saturate", "round_mode") if name in node.attributes}
+    return {"to": int(to), **kept}
 
 
 def _passes_through(node: ir.Node) -> bool:
@@ -84,7 +91,7 @@ def _bypass(node: ir.Node) -> None:
     remove(node.graph, [node])
 
 
-def _substitute(node: ir.Node, op: str, attributes: dict[str, int]) -> ir.Node:
+def _substitute(node: ir.Node, op: str, attributes: Mapping[str, int | str]) -> ir.Node:
     """`op` of the node's first input in place of `node`."""
     assert node.graph is not None
     new = ir.node(op, [node.inputs[0]], attributes, name=node.name, metadata_props=dict(node.metadata_props))

@@ -18,6 +18,7 @@ from castiron.ops import registry
 from castiron.program.builder import Builder, Tensor
 from castiron.program.expr import Const, Expr, apply, cast, constant, select, text
 from castiron.program.notes import Note, silent
+from castiron.program.scalar import C_TYPES
 from castiron.program.types import Equal, Kind, Origin, Program, Size
 
 
@@ -184,5 +185,7 @@ def _type(value: ir.Value) -> ir.DataType:
         raise Unsupported(f"value {value.name!r} is {value.type or 'of unknown type'}; only tensors are compiled")
     if value.dtype == ir.DataType.STRING:
         raise Unsupported(f"value {value.name!r} holds strings; give the model what the strings stand for as numbers")
+    if value.dtype not in C_TYPES:
+        raise Unsupported(f"value {value.name!r} is of type {value.dtype.name}, which is not compiled")
     return value.dtype
 

@@ -13,7 +13,7 @@ from castiron.errors import ModelError, Unsupported
 from castiron.ops.registry import Call
 from castiron.program.builder import Builder, Tensor
 from castiron.program.expr import INT64, Axis, Const, Expr, apply, cast, constant, select
-from castiron.program.scalar import FLOATS
+from castiron.program.scalar import FLOATS, SMALL_FLOATS
 
 ZERO = constant(0)
 ONE = constant(1)
@@ -28,7 +28,7 @@ def fail(call: Call, why: str) -> NoReturn:
 
 def wide(type: DataType) -> DataType:
     """The type to compute in: half-precision floats are computed as FLOAT and rounded once, as PyTorch does."""
-    return DataType.FLOAT if type in (DataType.FLOAT16, DataType.BFLOAT16) else type
+    return DataType.FLOAT if type in FLOATS and type != DataType.DOUBLE else type
 
 
 def real(type: DataType) -> DataType:
@@ -39,6 +39,14 @@ def real(type: DataType) -> DataType:
 def lifted(value: Expr) -> Expr:
     """`value` in the type to compute in."""
     return cast(value, wide(value.type))
+
+
+def saturated(value: Expr, type: DataType) -> Expr:
+    """`value` as a small float, cut off at its largest number: the `saturate` of Cast and QuantizeLinear."""
+    if type in SMALL_FLOATS:
+        value = value if value.type in FLOATS else cast(value, DataType.FLOAT)
+        value = apply("max", apply("min", value, float(type.max)), float(type.min))
+    return cast(value, type)
 
 
 def static(size: Expr) -> int | None:

@@ -23,6 +23,7 @@ from castiron.ops.common import (
     integer,
     lifted,
     renewed,
+    saturated,
     scalar_of,
 )
 from castiron.ops.registry import Call, Case, Operator
@@ -161,10 +162,11 @@ def _lower_cast(call: Call) -> None:
     x, target = call.input(0), call.out.type
     if x.type not in C_TYPES or target not in C_TYPES:
         fail(call, f"cast from {x.type.name} to {target.name}")
+    convert = saturated if call.attribute("saturate", 1) else cast
     if x.type == target:
         call.build.view(call.out, x)
     else:
-        call.build.compute(call.out, lambda *index: cast(x.load(*index), target))
+        call.build.compute(call.out, lambda *index: convert(x.load(*index), target))
 
 
 def _lower_identity(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""Between real numbers and 8- and 16-bit integers: x = (q - zero point) * scale.
+"""Between real numbers and integers or floats of few bits: x = (q - zero point) * scale.
 
 Specification: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html, onnx__DequantizeLinear.html,
 onnx__DynamicQuantizeLinear.html, onnx__QLinearMatMul.html
@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx_ir import DataType
 
-from castiron.ops.common import ZERO, fail, lifted, normal_axis, reduced, scalar_of, static, wide
+from castiron.ops.common import ZERO, fail, lifted, normal_axis, reduced, saturated, scalar_of, static, wide
 from castiron.ops.matmul import multiply
 from castiron.ops.registry import Call, Case, Operator
 from castiron.program.builder import Tensor
 from castiron.program.expr import Expr, apply, cast, constant
+from castiron.program.scalar import SMALL_FLOATS, SMALL_INTEGERS
 
-SMALL = (DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16)
+SMALL = SMALL_FLOATS | SMALL_INTEGERS | {DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16}
 
 
 def _along(call: Call, x: Tensor, tensor: Tensor) -> Callable[[Sequence[Expr]], Expr]:
@@ -33,8 +34,10 @@ def _along(call: Call, x: Tensor, tensor: Tensor) -> Callable[[Sequence[Expr]], 
     return lambda index: tensor.load(*(i // block if d == axis else i for d, i in enumerate(index)))
 
 
-def _rounded(value: Expr, zero: Expr, type: DataType) -> Expr:
-    """round(value) + zero point, cut off at the ends of the type."""
+def _rounded(value: Expr, zero: Expr, type: DataType, saturate: bool = True) -> Expr:
+    """round(value) + zero point, cut off at the ends of the type; to a float without rounding in between."""
+    if type in SMALL_FLOATS:
+        return (saturated if saturate else cast)(value + cast(zero, value.type), type)
     whole = apply("round", value) + cast(zero, value.type)
     return cast(apply("max", apply("min", whole, int(type.max)), int(type.min)), type)
 
@@ -48,21 +51,23 @@ def _lower_quantize(call: Call) -> None:
 
     def value(*index: Expr) -> Expr:
         element = cast(x.load(*index), DataType.FLOAT) / cast(scale(index), DataType.FLOAT)
-        return _rounded(element, constant(0) if zero is None else zero(index), out.type)
+        saturate = bool(call.attribute("saturate", 1))
+        return _rounded(element, constant(0) if zero is None else zero(index), out.type, saturate)
 
     call.build.compute(out, value)
 
 
 def _lower_dequantize(call: Call) -> None:
     x, out = call.input(0), call.out
-    if x.type not in (*SMALL, DataType.INT32):
+    if x.type not in SMALL | {DataType.INT32}:
         fail(call, f"type {x.type.name}")
+    between = DataType.FLOAT if x.type in SMALL_FLOATS else DataType.INT32
     scale, offset = _along(call, x, call.input(1)), call.optional(2)
     zero = None if offset is None else _along(call, x, offset)
 
     def value(*index: Expr) -> Expr:
-        element = cast(x.load(*index), DataType.INT32)
-        away = element if zero is None else element - cast(zero(index), DataType.INT32)
+        element = cast(x.load(*index), between)
+        away = element if zero is None else element - cast(zero(index), between)
         return cast(cast(away, wide(out.type)) * lifted(scale(index)), out.type)
 
     call.build.compute(out, value)

@@ -29,9 +29,21 @@ C_TYPES: dict[DataType, tuple[str, str]] = {
     DataType.UINT32: ("u32", "uint32_t"),
     DataType.UINT64: ("u64", "uint64_t"),
     DataType.BOOL: ("b8", "uint8_t"),
+    # of 8 bits and fewer (runtime/small.h): an element takes a byte
+    DataType.FLOAT8E4M3FN: ("e4m3fn", "uint8_t"),
+    DataType.FLOAT8E4M3FNUZ: ("e4m3fnuz", "uint8_t"),
+    DataType.FLOAT8E5M2: ("e5m2", "uint8_t"),
+    DataType.FLOAT8E5M2FNUZ: ("e5m2fnuz", "uint8_t"),
+    DataType.FLOAT4E2M1: ("e2m1", "uint8_t"),
+    DataType.INT4: ("i4", "int8_t"),
+    DataType.UINT4: ("u4", "uint8_t"),
+    DataType.INT2: ("i2", "int8_t"),
+    DataType.UINT2: ("u2", "uint8_t"),
 }
 
-FLOATS = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16})
+SMALL_FLOATS = frozenset(t for t in C_TYPES if t.is_floating_point() and t.bitwidth <= 8)
+SMALL_INTEGERS = frozenset(t for t in C_TYPES if t != DataType.BOOL and t.is_integer() and t.bitwidth < 8)
+FLOATS = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16}) | SMALL_FLOATS
 
 
 @dataclass(frozen=True)
@@ -175,9 +187,15 @@ def evaluate(op: str, values: Sequence[Any], types: Sequence[DataType], result: 
 
 
 def convert(x: np.ndarray, source: DataType, target: DataType) -> np.ndarray:
-    """ONNX Cast between numeric types: floats to integers truncate and saturate, NaN becomes 0."""
+    """ONNX Cast between numeric types: floats to integers truncate and saturate, NaN becomes 0.
+
+    To integers of 4 and 2 bits floats are rounded, halves to even, and the lower bits kept; to small floats, what is out
+    of range becomes infinity or NaN, if they have one."""
     if target == DataType.BOOL:
         return x != 0
+    if source in FLOATS and target in SMALL_INTEGERS:
+        whole = np.rint(x.astype(np.float64))
+        return np.where(np.abs(whole) < 2**31, whole, 0).astype(np.int64).astype(np.int8).astype(target.numpy())
     if source in FLOATS and target.is_integer():
         wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
         inside = np.clip(wide, float(target.min), float(target.max))

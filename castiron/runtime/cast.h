@@ -119,4 +119,6 @@ CI_CASTS_OF_INTEGER(u32, uint32_t)
 CI_CASTS_OF_INTEGER(u64, uint64_t)
 CI_CASTS_OF_INTEGER(b8, uint8_t)
 
+#include "small.h"
+
 #endif

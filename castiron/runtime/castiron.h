@@ -18,10 +18,12 @@
 #define CI_PASTE(a, b) CI_PASTE_(a, b)
 #define CI(name) CI_PASTE(ci_##name, CI_ISA)
 
-/* Element types, numbered as ONNX numbers them (TensorProto.DataType). */
+/* Element types, numbered as ONNX numbers them (TensorProto.DataType). Those of fewer than 8 bits take a byte. */
 enum ci_type {
     CI_FLOAT = 1, CI_UINT8 = 2, CI_INT8 = 3, CI_UINT16 = 4, CI_INT16 = 5, CI_INT32 = 6, CI_INT64 = 7, CI_STRING = 8,
-    CI_BOOL = 9, CI_FLOAT16 = 10, CI_DOUBLE = 11, CI_UINT32 = 12, CI_UINT64 = 13, CI_BFLOAT16 = 16
+    CI_BOOL = 9, CI_FLOAT16 = 10, CI_DOUBLE = 11, CI_UINT32 = 12, CI_UINT64 = 13, CI_BFLOAT16 = 16,
+    CI_FLOAT8E4M3FN = 17, CI_FLOAT8E4M3FNUZ = 18, CI_FLOAT8E5M2 = 19, CI_FLOAT8E5M2FNUZ = 20, CI_UINT4 = 21, CI_INT4 = 22,
+    CI_FLOAT4E2M1 = 23, CI_UINT2 = 25, CI_INT2 = 26
 };
 
 /* Statuses; the executable exits with them. */

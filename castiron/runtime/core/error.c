@@ -97,7 +97,7 @@ int ci_weights_fail(ci_error *error, const char *path, const char *format, ...) 
 }
 
 typedef struct type_row {
-    char name[10], safetensors[5];
+    char name[16], safetensors[5];
     uint8_t bytes;
 } type_row;
 
@@ -107,6 +107,11 @@ static const type_row types[] = {
     [CI_INT64] = {"int64", "I64", 8},      [CI_BOOL] = {"bool", "BOOL", 1},      [CI_FLOAT16] = {"float16", "F16", 2},
     [CI_DOUBLE] = {"float64", "F64", 8},   [CI_UINT32] = {"uint32", "U32", 4},   [CI_UINT64] = {"uint64", "U64", 8},
     [CI_BFLOAT16] = {"bfloat16", "BF16", 2},
+    [CI_FLOAT8E4M3FN] = {"float8_e4m3fn", "", 1},     [CI_FLOAT8E4M3FNUZ] = {"float8_e4m3fnuz", "", 1},
+    [CI_FLOAT8E5M2] = {"float8_e5m2", "", 1},         [CI_FLOAT8E5M2FNUZ] = {"float8_e5m2fnuz", "", 1},
+    [CI_FLOAT4E2M1] = {"float4_e2m1", "", 1},         [CI_UINT4] = {"uint4", "", 1},
+    [CI_INT4] = {"int4", "", 1},                      [CI_UINT2] = {"uint2", "", 1},
+    [CI_INT2] = {"int2", "", 1},
 };
 
 static const type_row *row(int32_t type) {
