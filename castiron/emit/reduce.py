@@ -5,7 +5,7 @@ Lanes: the last axis is contiguous in memory. Blocks of at most 256 terms, 16 la
 In order: all others, and those of few terms. Blocks of at most 256 terms made of blocks of at most 16, whose terms are
 added one after another: as exact as lanes. Where the output's innermost axis is contiguous instead, a strip of outputs
 is summed at once: same order, whole vectors.
-Of both, blocks are added in order, 65,536 terms at a time, and the sums of these in order.
+Of both, blocks are added in order, 4,096 terms at a time, and the sums of these in order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from castiron.program.expr import (
 )
 from castiron.program.scalar import FLOATS, REDUCTIONS, neutral
 
-MANY = 1 << 16  # terms of a block of blocks
+MANY = 1 << 12  # terms of a block of blocks
 BLOCK = 1 << 8  # terms of a block
 RUN = 1 << 4  # terms added one after another
 STRIP = 64  # outputs summed side by side

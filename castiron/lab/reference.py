@@ -23,7 +23,7 @@ LARGE_BYTES = 256 << 20
 """Beyond this size of weights too: the pass holds them about nine times."""
 
 
-MANY = 64
+MANY = 1000
 """Values from which on the largest error tells how exact the source is; that of fewer is luck."""
 
 REPEATS = 8

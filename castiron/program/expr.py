@@ -172,7 +172,7 @@ class Reduce(Expr):
 
     Order of a floating-point sum (the law of bits): if the last axis is contiguous in memory, the printer takes blocks
     of at most 256 terms, 16 lanes a block, one fixed tree over the lanes; else blocks of at most 256 terms made of
-    blocks of at most 16, in order. Blocks are added in order in larger ones of at most 65,536 terms, and those in
+    blocks of at most 16, in order. Blocks are added in order in larger ones of at most 4,096 terms, and those in
     order. The choice depends on the program alone, never on the instruction set.
     """
 
