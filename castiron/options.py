@@ -32,10 +32,11 @@ class Weights(StrEnum):
 class BuildOptions:
     """How to build.
 
-    form: what to make. weights: where its default weights are. shapes: input name -> sizes to pin. target: a triple such
-    as `aarch64-linux` (None: this machine's). cpu: instruction sets to include (None: all of the target's). error_budget:
-    largest error against float64, as a multiple of the source framework's own. name: prefix of the C symbols (None: from
-    the model's file). verify: run the artifact against its source and refuse a mismatch. dump: folder for every stage.
+    form: what to make. weights: where its default weights are. shapes: input name -> sizes to pin (-1: as it is).
+    target: a triple such as `aarch64-linux` (None: this machine's). cpu: instruction sets to include (None: all of the
+    target's). error_budget: largest error against float64, as a multiple of the source framework's own. name: prefix of
+    the C symbols (None: from the model's file). verify: run the artifact against its source and refuse a mismatch.
+    dump: folder for every stage.
     """
 
     form: Form = Form.EXE
@@ -50,7 +51,7 @@ class BuildOptions:
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> BuildOptions:
-        """From the names and plain values that Python callers and the command line give; InputError names a wrong one."""
+        """From the names and plain values that callers give; InputError names a wrong one."""
         names = {f.name for f in fields(BuildOptions)}
         for name in options:
             if name not in names:
@@ -63,6 +64,13 @@ class BuildOptions:
                 values[name] = kind(values[name])
         if values.get("dump") is not None:
             values["dump"] = Path(values["dump"])
+        if isinstance(values.get("cpu"), str):
+            values["cpu"] = values["cpu"].split(",")
+        if values.get("cpu") is not None:
+            values["cpu"] = tuple(values["cpu"])
+        if not values.get("error_budget", 1) >= 1:
+            raise InputError(f"error_budget {values['error_budget']} is less than 1, the source's own error")
+        values["shapes"] = {name: tuple(map(int, sizes)) for name, sizes in (values.get("shapes") or {}).items()}
         return BuildOptions(**values)
 
 
@@ -79,5 +87,7 @@ def environment() -> Environment:
     base = os.environ.get("CASTIRON_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "castiron"
     )
-    jobs = int(os.environ.get("CASTIRON_JOBS") or len(os.sched_getaffinity(0)))
-    return Environment(Path(base), max(1, jobs))
+    jobs = os.environ.get("CASTIRON_JOBS") or str(len(os.sched_getaffinity(0)))
+    if not jobs.isdecimal():
+        raise InputError(f"CASTIRON_JOBS is {jobs!r}, not a number of compilers to run at once")
+    return Environment(Path(base), max(1, int(jobs)))

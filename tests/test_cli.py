@@ -326,10 +326,22 @@ def test_python_builds_a_module(tmp_path: Path) -> None:
             given = np.random.default_rng(0).standard_normal((batch, 3), np.float32)
             (answer,) = model(given).values()
             np.testing.assert_allclose(answer, module(torch.from_numpy(given)).detach().numpy(), atol=1e-6)
-    with pytest.raises(castiron.InputError, match="has no option 'optimise'"):
-        castiron.build(module, tmp_path / "no", example_inputs=(x,), optimise=True)
+    for wrong in ({"optimise": True}, {"form": "dll"}, {"error_budget": 0}, {"cpu": "z80"}, {"shapes": {"z": (1,)}}):
+        with pytest.raises(castiron.InputError, match=next(iter(wrong)).removesuffix("s")):
+            castiron.build(module, tmp_path / "no", example_inputs=(x,), **wrong)
     with pytest.raises(castiron.InputError, match="example inputs"):
         castiron.build(module, tmp_path / "no")
+
+
+@pytest.mark.parametrize("form", ["exe", "shared"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(tmp_path: Path, dtype: str, form: str) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(3, 2).to(getattr(torch, dtype)).eval()
+    x = torch.randn(4, 3, dtype=getattr(torch, dtype))
+    report = castiron.build(module, tmp_path / "net", example_inputs=(x,), cpu=("x86-64-v3",), form=form)
+    (verdict,) = report.verdicts
+    assert verdict.ok and verdict.error is not None
 
 
 def test_exported_program(command: Command, tmp_path: Path) -> None:

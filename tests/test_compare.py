@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from castiron.errors import InputError
 from castiron.lab.arrays import read
 from castiron.lab.compare import Difference, compare_arrays, compare_files, ulps
+from castiron.lab.verify import Verdict, verify
 
 NAN, INF = float("nan"), float("inf")
 Files = Callable[[str, Any], Path]
@@ -211,3 +212,41 @@ def test_ulp_where_there_is_none() -> None:
     assert ulps(np.array([1.0]), np.array([0.0])) is None
     assert ulps(np.array([1.0]), np.array([NAN])) is None
     assert ulps(np.array([NAN, 1.0]), np.array([1.0, 1.0])) == INF
+
+
+# Verification -----------------------------------------------------------------------------------------------
+
+
+def verdict(found: Any, source: Any, exact: Any = None) -> Verdict:
+    """Of one output `y`, with the default budget."""
+    return verify({"y": found}, {"y": source}, None if exact is None else {"y": exact}, 2.0)[0]
+
+
+def test_error_is_allowed_in_units_of_the_sources_own() -> None:
+    exact = np.array([1.0, -1.0])
+    source = (exact + 1e-5).astype(np.float32)
+    near, far = (exact - 1.9e-5).astype(np.float32), (exact - 2.1e-5).astype(np.float32)
+    assert verdict(near, source, exact).ok and not verdict(far, source, exact).ok
+    assert verdict(far, source, exact).reason.startswith("error 2.1e-05 against float64, 2e-05 allowed (2 ×")
+    assert verdict(source, source, source.astype(np.float64)).allowed == pytest.approx(2**-22, rel=1e-4)  # where it is exact
+
+
+def test_without_float64_a_small_part_of_the_range_is_allowed() -> None:
+    source = np.array([100.0, 0.0], np.float32)
+    assert verdict(source + np.float32([0, 0.009]), source).ok
+    assert "differs by 0.011 from the source" in verdict(source + np.float32([0, 0.011]), source).reason
+
+
+def test_what_is_never_allowed() -> None:
+    source = np.array([1.0, NAN], np.float32)
+    assert verdict(source, source).ok
+    assert not verdict(np.float32([1, 1]), source).ok and not verdict(np.float32([NAN, NAN]), source).ok
+    assert verdict(np.array([1, 2]), np.array([1, 3])).reason == "1 of 2 differ"
+    assert verdict(source.astype(np.float64), source).reason == "got float64[2], expected float32[2]"
+    assert verdict(None, source).reason == "got nothing, expected float32[2]"
+    assert verdict(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32)).ok
+
+
+def test_bfloat16_comes_as_float32_from_files() -> None:
+    source = np.array([1.0, 3.0], ml_dtypes.bfloat16)
+    assert verdict(source.astype(np.float32), source).ok

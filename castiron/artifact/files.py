@@ -62,7 +62,8 @@ def write_safetensors(path: Path, tensors: Mapping[str, ir.TensorProtocol]) -> N
     with path.open("wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
         for tensor in tensors.values():
-            out.write(np.ascontiguousarray(tensor.numpy()).data if tensor.size else b"")
+            # as bytes: bfloat16 has no buffer of its own type
+            out.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data if tensor.size else b"")
 
 
 @dataclass(frozen=True)

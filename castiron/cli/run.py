@@ -14,6 +14,7 @@ from castiron.cli.arguments import parse_shapes
 from castiron.errors import InputError
 from castiron.frontend.source import Source, load
 from castiron.lab.arrays import ArrayFile, of_type, read
+from castiron.lab.native import in_files
 from castiron.lab.reference import reference_inputs, run_source
 
 
@@ -39,7 +40,7 @@ def _nested(array: np.ndarray) -> Any:
 
 def _write(output: Path, answer: Mapping[str, np.ndarray]) -> None:
     """As executables write: .npy for one output, else .npz; bfloat16, which NumPy has not, as float32."""
-    plain = {n: a.astype(np.float32) if a.dtype.kind == "V" else a for n, a in answer.items()}
+    plain = {n: in_files(a) for n, a in answer.items()}
     single = output.suffix == ".npy"
     if single and len(plain) != 1:
         raise InputError(f"{output} holds one array, the model has {len(plain)} outputs; give a name that ends in .npz")

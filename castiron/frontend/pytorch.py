@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -145,7 +146,7 @@ def _source(
         raise Unsupported(
             f"{name}: {len(leaves)} example tensors became {len(inputs)} graph inputs ({', '.join(inputs)})"
         )
-    examples = {n: _numpy(t) for n, t in zip(inputs, leaves, strict=True)}
+    examples = {n: _numpy(torch, t) for n, t in zip(inputs, leaves, strict=True)}
     parameters = frozenset(
         n for n in model.graph.initializers if n in state and _is_floating(model.graph.initializers[n])
     )
@@ -174,7 +175,7 @@ def _runner(
         own_args, own_kwargs = pytree.tree_unflatten(given, spec)
         with torch.no_grad():
             results = _tensors(torch, made[0](*own_args, **own_kwargs))
-        return {n: _numpy(t) for n, t in zip(outputs, results, strict=True)}
+        return {n: _numpy(torch, t) for n, t in zip(outputs, results, strict=True)}
 
     return run
 
@@ -195,12 +196,18 @@ def _tensors(torch: ModuleType, tree: Any) -> list[Any]:
 
 
 def _tensor(torch: ModuleType, array: np.ndarray, double: bool) -> Any:
-    tensor = torch.from_numpy(np.array(array))  # a copy: a module may write into its input
+    given = np.array(array)  # a copy: a module may write into its input
+    is_bfloat = given.dtype == ml_dtypes.bfloat16
+    tensor = torch.from_numpy(given.view(np.int16)).view(torch.bfloat16) if is_bfloat else torch.from_numpy(given)
     return tensor.double() if double and tensor.is_floating_point() else tensor
 
 
-def _numpy(tensor: Any) -> np.ndarray:
-    result: np.ndarray = tensor.detach().cpu().contiguous().numpy()
+def _numpy(torch: ModuleType, tensor: Any) -> np.ndarray:
+    plain = tensor.detach().cpu().contiguous()
+    if plain.dtype == torch.bfloat16:
+        bits: np.ndarray = plain.view(torch.int16).numpy()
+        return bits.view(ml_dtypes.bfloat16)
+    result: np.ndarray = plain.numpy()
     return result
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from castiron.artifact.identify import Artifact
@@ -24,11 +25,16 @@ def run_executable(
     """The outputs of `path` on `inputs`; what the process says on failure becomes the error of its status."""
     with tempfile.TemporaryDirectory(prefix="castiron-run-") as folder:
         given, answer = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
-        np.savez(given, **{name: np.asarray(a) for name, a in inputs.items()})  # type: ignore[arg-type]
+        np.savez(given, **{name: in_files(a) for name, a in inputs.items()})  # type: ignore[arg-type]
         where = [str(given)] if inputs else []
         call([*([emulator] if emulator else []), str(path.resolve()), *where, *options, "-o", str(answer)])
         with np.load(answer) as archive:
             return {name: archive[name] for name in archive.files}
+
+
+def in_files(array: np.ndarray) -> np.ndarray:
+    """An array as files hold it: bfloat16, which .npy has not, as float32."""
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else np.asarray(array)
 
 
 def run_shared(path: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from castiron.lab.compare import distances, largest, ulps
@@ -33,10 +34,10 @@ class Verdict:
     name: str
     n: int
     max_diff: float
-    ulp: float | None
-    error: float | None
-    source_error: float | None
-    allowed: float
+    ulp: float | None = None
+    error: float | None = None
+    source_error: float | None = None
+    allowed: float = 0.0
     reason: str = ""
 
     @property
@@ -63,37 +64,24 @@ def verify(
 def _verdict(
     name: str, found: np.ndarray | None, source: np.ndarray, exact: np.ndarray | None, budget: float, typical: float
 ) -> Verdict:
+    if found is not None and source.dtype == ml_dtypes.bfloat16 and found.dtype == np.float32:
+        found = found.astype(ml_dtypes.bfloat16)  # as files hold it
     if found is None or found.shape != source.shape or found.dtype != source.dtype:
         got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-        return Verdict(
-            name,
-            source.size,
-            float("nan"),
-            None,
-            None,
-            None,
-            0.0,
-            f"got {got}, expected {source.dtype}{list(source.shape)}",
-        )
-    if source.size == 0:
-        return Verdict(name, 0, 0.0, None, None, None, 0.0)
-    difference = distance(found, source)
+        reason = f"got {got}, expected {source.dtype}{list(source.shape)}"
+        return Verdict(name, source.size, float("nan"), reason=reason)
+    difference, ulp = distance(found, source), ulps(found, source)
     if source.dtype.kind not in "fV":
-        return Verdict(
-            name, source.size, difference, None, None, None, 0.0, "" if difference == 0 else "integer outputs differ"
-        )
+        wrong = int((found != source).sum())
+        return Verdict(name, source.size, difference, reason=f"{wrong:,} of {source.size:,} differ" if wrong else "")
     if exact is None or exact.shape != source.shape:
         allowed = tolerance(source, None, budget)
         reason = "" if difference <= allowed else f"differs by {difference:.3g} from the source, {allowed:.3g} allowed"
-        return Verdict(name, source.size, difference, ulps(found, source), None, None, allowed, reason)
+        return Verdict(name, source.size, difference, ulp, allowed=allowed, reason=reason)
     error, own = distance(found, exact), max(distance(source, exact), typical)
     allowed = max(budget * own, ROUNDINGS * rounding(source))
-    reason = (
-        ""
-        if error <= allowed
-        else f"error {error:.3g} against float64, {allowed:.3g} allowed ({budget:g} × the source's own)"
-    )
-    return Verdict(name, source.size, difference, ulps(found, source), error, own, allowed, reason)
+    reason = f"error {error:.3g} against float64, {allowed:.3g} allowed ({budget:g} × the source's own)"
+    return Verdict(name, source.size, difference, ulp, error, own, allowed, "" if error <= allowed else reason)
 
 
 def tolerance(source: np.ndarray, exact: np.ndarray | None, budget: float, typical: float = 0.0) -> float:
