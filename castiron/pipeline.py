@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from castiron.artifact.make import make, needs_program, pack
+from castiron.artifact.make import make, needs_program, pack, weights_file
 from castiron.artifact.staging import Staging, output_path, staging
 from castiron.assemble import Compiled, assemble, identifier, selftest
 from castiron.dump import Dump
@@ -27,6 +27,7 @@ from castiron.graph.inline import inline
 from castiron.graph.lower import lower
 from castiron.graph.names import clean_names
 from castiron.graph.pin import pin
+from castiron.graph.sequences import dissolve_sequences
 from castiron.graph.sizes import infer_sizes
 from castiron.graph.unify import unify
 from castiron.graph.upgrade import upgrade
@@ -106,7 +107,7 @@ def build(
     target = output_path(output, identifier(chosen.name or source.name), chosen.form)
     with staging(target, chosen.form) as place:
         compiled = compile_source(source, chosen, dump, progress)
-        parts = assemble(compiled, chosen)
+        parts = assemble(compiled, chosen, weights_file(target))
         dump.code(parts.code(isas, chosen.weights == Weights.EMBED, 0).files)
         inputs = reference_inputs(source, chosen.shapes)
         flops = flops_on(compiled.forward.program, inputs)
@@ -141,7 +142,7 @@ def compile_graph(
     model = dump.graph("00-import", clean_names(source.model))
     model = dump.graph("10-upgrade", inline(upgrade(model)))
     model = dump.graph("20-sizes", infer_sizes(pin(model, shapes)))
-    model = dump.graph("30-fold", infer_sizes(fold(model, source.parameters)))
+    model = dump.graph("30-fold", infer_sizes(dissolve_sequences(infer_sizes(fold(model, source.parameters)))))
     model = dump.graph("40-expand", infer_sizes(expand(bound_slices(unify(model)))))
     return dump.graph("50-batchnorm", infer_sizes(fold_batchnorm(fold(model, source.parameters), notes.nodes)))
 

@@ -91,7 +91,7 @@ def test_pinned_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "mobilenet_v2", "gru"])
 def test_raw_weights(name: str, tmp_path: Path) -> None:
-    """The state dict at run time gives the same bits as the one embedded; another one gives what PyTorch gives with it."""
+    """The state dict at run time gives the same bits as when embedded; another one gives what PyTorch gives with it."""
     model = built(*SMALL[name])
     module, *_ = getattr(zoo, SMALL[name][0])(*SMALL[name][1:])
     inputs = random_inputs(model.source)
