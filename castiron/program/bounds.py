@@ -102,9 +102,10 @@ def _within(
         return
     for position, extent in zip(index, shape, strict=True):
         form = linear(position, frozenset(axes))
-        if form is None or not _is_plain(form[1]):
+        if guards is not None and (form is None or not form[0] or guards & free_variables(position)):
             continue
-        if guards is not None and (not form[0] or guards & free_variables(position)):
+        if form is None or not _is_plain(form[1]):
+            yield from _where_run(extent - 1, axes, f"{where} needs {text(extent)} not to be 0")
             continue
         steps = {name: (step, axes[name] - 1) for name, step in form[0].items()}
         if any(not _is_natural(step) and not _is_natural(-step) for step, _ in steps.values()):
