@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import onnx_ir as ir
@@ -14,7 +15,7 @@ from castiron import __version__
 from castiron.artifact.files import Recorded, selftest_record
 from castiron.artifact.link import Code
 from castiron.artifact.make import Parts
-from castiron.emit import ModelInfo, Port, print_model
+from castiron.emit import Files, ModelInfo, Port, print_steps, print_tables
 from castiron.errors import InputError, Unsupported
 from castiron.lab.reference import Vectors
 from castiron.lab.verify import tolerance
@@ -50,18 +51,24 @@ def identifier(text: str) -> str:
     return f"model_{name}" if name[0].isdigit() or name in _C_WORDS.split() or name.startswith("ci_") else name
 
 
-def assemble(compiled: Compiled, options: BuildOptions) -> Parts:
-    """What `make` needs. Weights keep the names that the user knows."""
+def assemble(compiled: Compiled, options: BuildOptions, weights_file: str) -> Parts:
+    """What `make` needs. Weights keep the names that the user knows; `weights_file` is where they are if not embedded."""
     _check_ports(compiled.forward.program, options.form)
     weights = {b.name: _tensor(compiled.graph, b.name) for b in compiled.prepare.program.of_kind(Kind.WEIGHT)}
 
-    def code(isas: Sequence[targets.InstructionSet], embedded: bool, selftest: int) -> Code:
-        info = _info(compiled, options, isas, embedded, selftest)
-        files = print_model(compiled.name, compiled.prepare, compiled.forward, info)
-        steps = (*compiled.prepare.program.steps, *compiled.forward.program.steps)
-        return Code(compiled.name, files, frozenset(s.kernel for s in steps if isinstance(s, Kernel)))
+    programs = compiled.name, compiled.prepare, compiled.forward
 
-    return Parts(compiled.name, code, _constants(compiled), weights, compiled.storage.packed_bytes)
+    @cache
+    def steps() -> Files:
+        return print_steps(*programs, _info(compiled, options, weights_file, (), False, 0))
+
+    def code(isas: Sequence[targets.InstructionSet], embedded: bool, selftest: int) -> Code:
+        info = _info(compiled, options, weights_file, isas, embedded, selftest)
+        called = (*compiled.prepare.program.steps, *compiled.forward.program.steps)
+        kernels = frozenset(s.kernel for s in called if isinstance(s, Kernel))
+        return Code(compiled.name, {**steps(), **print_tables(*programs, info)}, kernels)
+
+    return Parts(compiled.name, code, _constants(compiled), weights, compiled.storage.packed_bytes, weights_file)
 
 
 def _check_ports(program: Program, form: Form) -> None:
@@ -83,7 +90,12 @@ def _tensor(graph: ir.Model, name: str) -> ir.TensorProtocol:
 
 
 def _info(
-    compiled: Compiled, options: BuildOptions, isas: Sequence[targets.InstructionSet], embedded: bool, selftest: int
+    compiled: Compiled,
+    options: BuildOptions,
+    weights_file: str,
+    isas: Sequence[targets.InstructionSet],
+    embedded: bool,
+    selftest: int,
 ) -> ModelInfo:
     forward, buffers = compiled.forward.program, compiled.forward.program.buffers
     extra = {"activation_bytes": compiled.forward.arena, "source": compiled.graph.producer_name or ""}
@@ -97,7 +109,7 @@ def _info(
         constant_bytes=compiled.storage.constant_bytes,
         embedded=embedded and compiled.storage.packed_bytes > 0,
         isas=tuple(isa.suffix for isa in isas),
-        weights_file=f"{compiled.name}.weights",
+        weights_file=weights_file,
         selftest_bytes=selftest,
         info=json.dumps(extra)[1:-1],
         options=f"--as {options.form} --weights {options.weights}"

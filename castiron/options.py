@@ -25,7 +25,7 @@ class Weights(StrEnum):
     """Where an artifact finds its weights when nobody says otherwise."""
 
     EMBED = "embed"  # inside the file
-    FILE = "file"  # NAME.weights beside the file
+    FILE = "file"  # OUT.weights beside the file OUT
 
 
 @dataclass(frozen=True)

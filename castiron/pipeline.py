@@ -121,9 +121,7 @@ def build(
     return _report(target, compiled, chosen, parts.packed_bytes, references, checked, started)
 
 
-def compile_source(
-    source: Source, options: BuildOptions, dump: Dump, say: Progress, notes: Notes = NOBODY
-) -> Compiled:
+def compile_source(source: Source, options: BuildOptions, dump: Dump, say: Progress, notes: Notes = NOBODY) -> Compiled:
     """Everything before C. `notes` are told of choices."""
     say("reading the graph")
     model = compile_graph(source, options.shapes, dump, notes)
@@ -135,9 +133,7 @@ def compile_source(
     return Compiled(identifier(options.name or source.name), model, prepare, forward, places, digest)
 
 
-def compile_graph(
-    source: Source, shapes: Mapping[str, tuple[int, ...]], dump: Dump, notes: Notes = NOBODY
-) -> ir.Model:
+def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: Dump, notes: Notes = NOBODY) -> ir.Model:
     """The graph that is lowered: newest operators, sizes inferred, what is known folded."""
     model = dump.graph("00-import", clean_names(source.model))
     model = dump.graph("10-upgrade", inline(upgrade(model)))

@@ -260,7 +260,7 @@ def test_load_refuses_other_files(tmp_path: Path) -> None:
 
 def test_load_reads_a_rebuilt_library_anew(tmp_path: Path) -> None:
     path = Path(shutil.copy(built("shared", "file"), tmp_path))
-    shutil.copy(built("shared", "file").parent / "mlp.weights", tmp_path)
+    shutil.copy(built("shared", "file").parent / "libmlp.weights", tmp_path)
     with castiron.load(path) as model:
         assert model.name == "mlp"
     os.replace(shutil.copy(built("shared", model="conv"), tmp_path / "new"), path)

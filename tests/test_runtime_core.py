@@ -366,7 +366,10 @@ def test_default_weights_lie_beside_the_executable(driver: Path, weights: Weight
         return subprocess.run([name, "-"], cwd=elsewhere, env={}, capture_output=True, text=True).stdout
 
     save(weights, elsewhere / "fake.weights")
-    assert run(program) == f"3 weights file '{own}/fake.weights': cannot be opened: no such file or folder\n"
+    expected = (
+        f"3 weights file '{own}/fake.weights': is not there: copy it beside this program, or give another by its path\n"
+    )
+    assert run(program) == expected
     save(weights, own / "fake.weights")
     (elsewhere / "fake.weights").unlink()
     assert run(program) == "0 \n" and run(elsewhere / "link") == "0 \n"

@@ -29,18 +29,21 @@ from castiron.toolchain.elf import Blob
 class Parts:
     """What a model compiles to. `code(isas, embedded, selftest)`: its C for these instruction sets, with weights inside
     or not, and a self-test record of so many bytes; `constants`: their bytes; `weights`: raw tensors by the user's
-    name; `packed_bytes`: the size of what `prepare` makes of them."""
+    name; `packed_bytes`: the size of what `prepare` makes of them; `weights_file`: what they are called where they are
+    not embedded."""
 
     name: str
     code: Callable[[Sequence[targets.InstructionSet], bool, int], link.Code]
     constants: bytes
     weights: Mapping[str, ir.TensorProtocol]
     packed_bytes: int
+    weights_file: str
 
-    @property
-    def weights_file(self) -> str:
-        """What the packed weights are called where they are not embedded."""
-        return f"{self.name}.weights"
+
+def weights_file(target: Path) -> str:
+    """The name of the weights beside an artifact: after the artifact, so that two never take each other's."""
+    stem = target.name.removesuffix(".so").removesuffix(".a")
+    return f"{stem}.weights"
 
 
 def pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> Path | None:
@@ -70,7 +73,7 @@ def pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> 
 def make(
     parts: Parts, packed: Path | None, selftest: bytes, options: BuildOptions, place: Staging, say: zig.Progress
 ) -> None:
-    """Writes the artifact, its header, and NAME.weights beside it where weights are not embedded.
+    """Writes the artifact, its header, and its weights file beside it where weights are not embedded.
 
     What cannot be run itself gets an executable of the same code at `place.program`, if it is to be verified."""
     target = targets.find(options.target)

@@ -69,7 +69,7 @@ def build(
     output: Annotated[Path | None, _out("File (folder for source) to write; default: by MODEL's name.")] = None,
     form: Annotated[Form, typer.Option("--as", help="What to make.")] = Form.EXE,
     weights: Annotated[
-        Weights, typer.Option("--weights", help="Inside the file, or NAME.weights beside it.")
+        Weights, typer.Option("--weights", help="Inside the file OUT, or OUT.weights beside it.")
     ] = Weights.EMBED,
     shape: Shapes = None,
     target: Annotated[

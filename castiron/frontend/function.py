@@ -17,7 +17,7 @@ from typing import Any
 from castiron.errors import InputError
 
 _INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
-TORCH_IS_MISSING = "PyTorch models need torch: pip install 'castiron[torch]'"
+TORCH_IS_MISSING = "PyTorch models need torch in the environment that castiron runs in: pip install torch"
 
 
 def result_of(text: str) -> tuple[Any, ...]:

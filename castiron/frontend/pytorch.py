@@ -140,6 +140,7 @@ def _source(
     kwargs: Any,
     origin: Path | None,
 ) -> Source:
+    _name_outputs(torch, model.graph, module, args, kwargs)
     inputs, outputs = [str(v.name) for v in model.graph.inputs], [str(v.name) for v in model.graph.outputs]
     leaves = _tensors(torch, (args, kwargs))
     if len(leaves) != len(inputs):
@@ -153,6 +154,21 @@ def _source(
     run = _runner(torch, module, args, kwargs, inputs, outputs, double=False)
     run64 = _runner(torch, module, args, kwargs, inputs, outputs, double=True)
     return Source(name, model, parameters, examples, run, run64, "pytorch", origin)
+
+
+def _name_outputs(torch: ModuleType, graph: ir.Graph, module: Any, args: Any, kwargs: Any) -> None:
+    """Gives outputs the keys or fields under which the module returns them; the exporter names them by their last node."""
+    with torch.no_grad():
+        leaves, _ = torch.utils._pytree.tree_flatten_with_path(module(*args, **kwargs))
+    paths = [path for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len(paths) != len(graph.outputs) or len(set(graph.outputs)) != len(paths):
+        return
+    taken = {v.name for node in graph for v in node.outputs} | {v.name for v in graph.inputs} | set(graph.initializers)
+    for path, value in zip(paths, graph.outputs, strict=True):
+        keys = [getattr(k, "key", getattr(k, "name", getattr(k, "idx", ""))) for k in path]
+        name = ".".join(map(str, keys))
+        if any(isinstance(k, str) for k in keys) and name not in taken:
+            value.name = name
 
 
 def _is_floating(value: ir.Value) -> bool:

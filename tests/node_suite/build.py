@@ -75,7 +75,7 @@ def _compiled(case: Case, model: onnx.ModelProto, fed: tuple[int, ...]) -> Built
     logging.disable(logging.WARNING)
     try:
         made = compile_source(load(ir.serde.deserialize_model(model)), options, Dump(None), lambda text: None)
-        parts = assemble(made, options)
+        parts = assemble(made, options, "")
         parts.code([_isa()], False, 0)  # what cannot be printed is known here
         return Built(case, parts, fed)
     finally:

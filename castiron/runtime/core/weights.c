@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static CI_COLD int no_memory(ci_error *error, const char *what, int64_t bytes) {
     return ci_fail(error, CI_NO_MEMORY, "no memory for %s: %" PRId64 " bytes needed", what, bytes);
@@ -125,6 +126,8 @@ static int load_default(ci_weights *weights, ci_error *error) {
     size_t folder = strlen(path), name = strlen(model->weights_file);
     if (folder + name >= sizeof path) return ci_weights_fail(error, model->weights_file, "its path is too long");
     memcpy(path + folder, model->weights_file, name + 1);
+    if (access(path, F_OK))
+        return ci_weights_fail(error, path, "is not there: copy it beside this program, or give another by its path");
     return load_file(weights, path, error);
 }
 
