@@ -61,7 +61,8 @@ class Scalar:
 def _erf(x: np.ndarray) -> np.ndarray:
     from math import erf
 
-    return np.vectorize(erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
+    found: np.ndarray = np.vectorize(erf, otypes=[np.float64])(x)
+    return found.astype(np.asarray(x).dtype)
 
 
 def _trunc_div(a: Any, b: Any) -> Any:
@@ -192,7 +193,7 @@ def convert(x: np.ndarray, source: DataType, target: DataType) -> np.ndarray:
     To integers of 4 and 2 bits floats are rounded, halves to even, and the lower bits kept; to small floats, what is out
     of range becomes infinity or NaN, if they have one."""
     if target == DataType.BOOL:
-        return x != 0
+        return np.not_equal(x, 0)
     if source in FLOATS and target in SMALL_INTEGERS:
         whole = np.rint(x.astype(np.float64))
         return np.where(np.abs(whole) < 2**31, whole, 0).astype(np.int64).astype(np.int8).astype(target.numpy())
