@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 extern Elf64_Ehdr __ehdr_start __attribute__((visibility("hidden"))); /* of this file, by the linker */
@@ -69,7 +70,8 @@ __attribute__((noreturn, used, visibility("hidden"))) void ci_start(char **stack
         if (known->a_type == AT_SYSINFO_EHDR) ci_kernel_functions = (const char *)value;
         if (known->a_type != AT_PAGESZ || !fixed) continue;
         size_t from = ((size_t)base + fixed->p_vaddr) & -value;
-        mprotect((void *)from, (((size_t)base + fixed->p_vaddr + fixed->p_memsz) & -value) - from, PROT_READ);
+        size_t to = ((size_t)base + fixed->p_vaddr + fixed->p_memsz) & -value;
+        syscall(SYS_mprotect, from, to - from, PROT_READ); /* the C library's rounds to the largest pages there are */
     }
     _exit(main(count, stack + 1, variables));
 }

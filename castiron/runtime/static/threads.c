@@ -49,7 +49,7 @@ int pthread_create(pthread_t *created, const pthread_attr_t *attributes, void *(
     t->function = function;
     t->argument = argument;
     *created = (pthread_t)t;
-    int id = mprotect(pages, GUARD_BYTES, PROT_NONE);
+    int id = (int)syscall(SYS_mprotect, pages, GUARD_BYTES, PROT_NONE); /* the C library's rounds to the largest pages */
     if (!id) id = __clone(run, t, FLAGS, t, &t->id, t->area.self, &t->id);
     if (id > 0) return 0;
     munmap(pages, size);
