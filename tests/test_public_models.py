@@ -85,7 +85,7 @@ PINNED: dict[str, Shapes] = {
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in PINNED])
 def test_sizes_that_are_pinned(name: str) -> None:
-    """A static file is as exact as a symbolic one (not the same bits: short sums are written out), of these sizes alone."""
+    """A static file is as exact (not of the same bits: short sums are written out), and takes these sizes alone."""
     (port, sizes), *_ = PINNED[name].items()
     pinned = public(name, **PINNED[name])
     check(pinned, PINNED[name])
