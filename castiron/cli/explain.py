@@ -79,7 +79,7 @@ def _declined(declined: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for node, reason in declined.items():
         groups.setdefault(reason, []).append(node)
-    columns = (Column("nodes", right=True), Column("why", limit=90), Column("which", limit=120))
+    columns = (Column("nodes", right=True), Column("why", limit=110), Column("which", limit=120))
     return table(columns, [[f"{len(nodes):,}", reason, _listed(nodes)] for reason, nodes in groups.items()])
 
 
@@ -90,7 +90,7 @@ def _kept(kept: Sequence[Kept]) -> str:
     columns = (
         Column("buffers", right=True),
         Column("bytes", right=True),
-        Column("why", limit=90),
+        Column("why", limit=110),
         Column("which", limit=120),
     )
     return table(

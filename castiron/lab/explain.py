@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from castiron.assemble import Compiled
 from castiron.graph.nodes import operator_name
 from castiron.program.cost import flops, known, nbytes, total_flops, traffic
-from castiron.program.expr import Apply, Expr, text
+from castiron.program.expr import Axis, Expr, polynomial, text
 from castiron.program.notes import Notes
 from castiron.program.planned import Planned
 from castiron.program.types import Compute, Group, Kernel, Kind, Program, Step, View, read, written
@@ -138,9 +138,13 @@ def explanation(compiled: Compiled, witness: Witness) -> Explanation:
 def figure(size: Expr) -> Figure:
     """A size as a number, else as text."""
     number = known(size)
-    if number is not None:
-        return number
-    return text(size)[1:-1] if isinstance(size, Apply) and text(size).startswith("(") else text(size)
+    return spelled(size) if number is None else number
+
+
+def spelled(size: Expr) -> str:
+    """A size as a sum of products: `6240·batch·length + 64`."""
+    terms = ["·".join([*([str(c)] if c != 1 or not m else []), *map(text, m)]) for m, c in polynomial(size).items()]
+    return " + ".join(terms).replace("+ -", "− ") or "0"
 
 
 def _rows(program: Program) -> tuple[Row, ...]:
@@ -156,7 +160,7 @@ def _row(step: Step, program: Program) -> Row:
         tuple(o.op for o in step.origins),
         tuple(o.node for o in step.origins),
         next((o.module for o in step.origins if o.module), ""),
-        f"{out.type.numpy().name} [{', '.join(text(d) for d in out.shape)}]",
+        f"{out.type.numpy().name} [{', '.join(map(spelled, out.shape))}]",
         figure(flops(step)),
         figure(traffic(step, program)),
     )
@@ -164,13 +168,16 @@ def _row(step: Step, program: Program) -> Row:
 
 def _what(step: Step) -> str:
     if isinstance(step, Kernel):
-        sizes = " × ".join(text(a.extent) for a in step.axes if known(a.extent) != 1)
-        inner = " × ".join(text(a.extent) for a in step.inner if known(a.extent) != 1)
+        sizes, inner = (_extents(axes) for axes in (step.axes, step.inner))
         return f"{step.kernel} {sizes} over {inner or 1}" if step.axes else step.kernel
     if isinstance(step, Group):
         return f"{len(step.parts)} loops a row"
     assert isinstance(step, Compute)
     return "loops"
+
+
+def _extents(axes: Sequence[Axis]) -> str:
+    return " × ".join(spelled(a.extent) for a in axes if known(a.extent) != 1)
 
 
 def _kept(planned: Planned, placed: set[str], reasons: Mapping[str, str]) -> list[Kept]:

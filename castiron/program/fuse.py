@@ -202,7 +202,7 @@ def _objection(work: _Work, step: Compute | Kernel, producer: Compute, dims: dic
         pays = once or (cost(value) <= CHEAP and at_most(_sum(places), size * FEW))
         return "" if pays else "it would be computed more than once an element"
     pays = once and cost(value) <= CHEAP and _is_light(work, producer) and _all_can(work, name)
-    return "" if pays else f"{users} steps read it, and loading it is cheaper than computing it in each"
+    return "" if pays else "several steps read it, and loading it is cheaper than computing it in each"
 
 
 def _sum(sizes: list[Expr]) -> Expr:
@@ -318,7 +318,7 @@ def _join(work: _Work, number: int) -> int | None:
     users = work.loads.get(step.out, set())
     if len(users) != 1:
         if isinstance(step, Kernel) and users:
-            work.note(step.out, f"{len(users)} steps read it")
+            work.note(step.out, "several steps read it")
         return None
     (place,) = users
     consumer = work.steps[place]
@@ -347,18 +347,19 @@ def _joined(work: _Work, number: int, consumer: Compute) -> Compute | Kernel | N
     step = work.steps[number]
     assert isinstance(step, (Compute, Kernel)) and step.value is not None
     out = step.out
+    note = work.note if isinstance(step, Kernel) else silent  # why loops stay has been said by `_inline`
     if work.producer(out) is None or len(work.loads[out]) != 1:
         return None
     found = [n for e in (consumer.value, *consumer.index) for n in loads(e) if n.buffer == out]
     dims = whole(found[0].index, work.buffers[out].shape, consumer.axes) if len(set(found)) == 1 else None
     if dims is None or has_reduce(consumer.value):
-        work.note(out, f"{consumer.name} does not read it element for element")
+        note(out, "what reads it does not take it element for element")
         return None
     values = {axis: constant(0) if dim is None else step.index[dim] for axis, dim in dims.items()}
     index = tuple(substitute(i, values) for i in consumer.index)
     value = _replaced(substitute(consumer.value, values), out, step.value)
     if _count(value) > LARGEST or any(n.buffer == out for i in index for n in loads(i)):
-        work.note(out, f"the expression would have more than {LARGEST} parts")
+        note(out, f"the expression would have more than {LARGEST} parts")
         return None
     if isinstance(step, Compute):
         return replace(
@@ -367,7 +368,7 @@ def _joined(work: _Work, number: int, consumer: Compute) -> Compute | Kernel | N
     if not is_linear(index, step.axes) or any(
         o.buffer == consumer.out for _, o in step.operands if isinstance(o, Load)
     ):
-        work.note(out, f"{step.kernel} stores along fixed strides, {consumer.name} does not")
+        note(out, f"{step.kernel} stores along fixed strides, what reads it does not")
         return None
     return replace(
         step, outputs=(consumer.out,), index=index, value=value, origins=_both(step, consumer), name=consumer.name

@@ -72,7 +72,7 @@ class _Work:
             return None
         objection = self._objection(load.buffer, step.out)
         if objection:
-            self.note(step.out, f"a copy with a border: {load.buffer} {objection}")
+            self.note(step.out, f"a padded copy: {objection}")
             return None
         inner, outer = self.buffers[load.buffer].shape, self.buffers[step.out].shape
         if len(inner) != len(outer) or whole(step.index, outer, step.axes) is None:
@@ -90,11 +90,13 @@ class _Work:
         """Why `source` cannot be stored inside `out`: both must be TEMPs of loop nests, `out` stored once."""
         kinds = {self.buffers[n].kind for n in (source, out)}
         if kinds != {Kind.TEMP}:
-            return "belongs to the caller"
-        if source in self.fixed or out in self.fixed or len(self.stores[out]) != 1:
-            return "is seen as a whole elsewhere"
+            return "its source belongs to the caller"
+        if out in self.fixed:
+            return "a kernel reads it in panels"
+        if source in self.fixed or len(self.stores[out]) != 1:
+            return "its source is seen as a whole elsewhere"
         grouped = any(isinstance(self.steps[n], Group) for n in self.stores[source])
-        return "is stored row by row with others" if grouped else ""
+        return "its source is stored row by row" if grouped else ""
 
 
 def _fixed(program: Program) -> frozenset[str]:
