@@ -55,7 +55,8 @@ def explained(proto: onnx.ModelProto, folder: Path, dump: Dump | None = None) ->
     path, witness = folder / "net.onnx", Witness()
     onnx.save(proto, path)
     chosen = dump or Dump(None, witness.watch)
-    return explanation(compile_source(load(path), BuildOptions(), chosen, print, witness.notes), witness)
+    made = compile_source(load(path), BuildOptions(), chosen, print, witness.notes)
+    return explanation(made.graph, made.prepare, made.forward, made.storage, witness)
 
 
 def test_folded_fused_and_kept(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def explain_command(model: str, shapes: Sequence[str], dump: Path | None, json: 
     with progress(json) as say:
         source = load(model)
         compiled = compile_source(source, options, Dump(dump, witness.watch), say, witness.notes)
-    found = explanation(compiled, witness)
+    found = explanation(compiled.graph, compiled.prepare, compiled.forward, compiled.storage, witness)
     print(json_module.dumps(asdict(found)) if json else "\n\n".join(_sections(found)))
 
 

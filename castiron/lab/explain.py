@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from castiron.assemble import Compiled
 from castiron.graph.nodes import operator_name
 from castiron.program.cost import flops, known, nbytes, total_flops, traffic
 from castiron.program.expr import Axis, Expr, polynomial, text
 from castiron.program.notes import Notes
-from castiron.program.planned import Planned
+from castiron.program.planned import Planned, Storage
 from castiron.program.types import Compute, Group, Kernel, Kind, Program, Step, View, read, written
 
 Figure = int | str
@@ -108,29 +107,27 @@ class Witness:
         self.stages.append(Stage(stage.partition("-")[2], count.total(), change))
 
 
-def explanation(compiled: Compiled, witness: Witness) -> Explanation:
-    """What `castiron explain` shows of a compiled model."""
-    forward = compiled.forward.program
-    prepare_rows, forward_rows = _rows(compiled.prepare.program), _rows(forward)
-    memory = _memory(compiled.forward)
+def explanation(graph: ir.Model, prepare: Planned, forward: Planned, blobs: Storage, witness: Witness) -> Explanation:
+    """What `castiron explain` shows of the last graph, the two programs with their memory, and what was witnessed."""
+    prepare_rows, forward_rows = _rows(prepare.program), _rows(forward.program)
+    memory = _memory(forward)
     return Explanation(
         summary={
-            "model": compiled.name,
-            "nodes": len(tuple(compiled.graph.graph.all_nodes())),
+            "nodes": len(tuple(graph.graph.all_nodes())),
             "steps at run time": len(forward_rows),
             "steps when weights arrive": len(prepare_rows),
-            "FLOPs": figure(total_flops(forward)),
-            "bytes of packed weights": compiled.storage.packed_bytes,
-            "bytes of constants": compiled.storage.constant_bytes,
+            "FLOPs": figure(total_flops(forward.program)),
+            "bytes of packed weights": blobs.packed_bytes,
+            "bytes of constants": blobs.constant_bytes,
             "bytes of activations": "planned for each new size of the inputs"
-            if compiled.forward.arena is None
-            else compiled.forward.arena,
+            if forward.arena is None
+            else forward.arena,
         },
         stages=tuple(witness.stages),
         prepare=prepare_rows,
         forward=forward_rows,
         declined=witness.declined,
-        kept=tuple(_kept(compiled.forward, {slot.buffer for slot in memory}, witness.buffers)),
+        kept=tuple(_kept(forward, {slot.buffer for slot in memory}, witness.buffers)),
         memory=memory,
     )
 
