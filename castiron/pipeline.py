@@ -30,6 +30,7 @@ from castiron.graph.pin import pin
 from castiron.graph.sequences import dissolve_sequences
 from castiron.graph.sizes import infer_sizes
 from castiron.graph.unify import unify
+from castiron.graph.unroll import unroll
 from castiron.graph.upgrade import upgrade
 from castiron.lab.native import alone, run_artifact, runnable
 from castiron.lab.reference import Vectors, reference_inputs, vectors
@@ -140,6 +141,7 @@ def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: D
     model = dump.graph("20-sizes", infer_sizes(pin(model, shapes)))
     model = dump.graph("30-fold", infer_sizes(dissolve_sequences(infer_sizes(fold(model, source.parameters)))))
     model = dump.graph("40-expand", infer_sizes(expand(bound_slices(unify(model)))))
+    model = dump.graph("45-unroll", infer_sizes(expand(infer_sizes(unroll(model)))))
     return dump.graph("50-batchnorm", infer_sizes(fold_batchnorm(fold(model, source.parameters), notes.nodes)))
 
 

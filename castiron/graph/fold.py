@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes import common
 
-from castiron.graph.nodes import add_initializer, bodies, constant_of, is_standard, remove, replace
+from castiron.graph.nodes import add_initializer, bodies, constant_of, is_standard, move_in, remove, replace
 
 LIMIT = 1024
 """Elements of the largest result that is folded in general."""
@@ -182,26 +182,9 @@ def _choose_branch(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -
     if condition is None or not isinstance(graph, ir.Graph):
         return
     branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
-    for value in list(branch.initializers.values()):
-        tensor = value.const_value
-        if tensor is not None:
-            ir.convenience.replace_all_uses_with(value, add_initializer(graph, str(value.name), tensor))
-    outputs, nodes = list(branch.outputs), list(branch)
-    branch.outputs.clear()
-    branch.remove(nodes)
-    _unique_names(graph, nodes)
-    graph.insert_before(node, nodes)
+    outputs, nodes = move_in(branch, graph, node)
     replace(node.outputs, outputs)
     remove(graph, [node])
     for moved in nodes:
         if moved.graph is graph:
             _fold_node(model, moved, parameters)
-
-
-def _unique_names(graph: ir.Graph, nodes: list[ir.Node]) -> None:
-    taken = {v.name for n in graph for v in n.outputs} | set(graph.initializers) | {v.name for v in graph.inputs}
-    for value in (v for n in nodes for v in n.outputs):
-        base, number = value.name, 2
-        while value.name in taken:
-            value.name, number = f"{base}.{number}", number + 1
-        taken.add(value.name)

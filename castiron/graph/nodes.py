@@ -107,3 +107,33 @@ def replace(old: Sequence[ir.Value], new: Sequence[ir.Value]) -> None:
 def remove(graph: ir.Graph, nodes: Iterable[ir.Node]) -> None:
     """Takes out nodes that nothing reads any more."""
     graph.remove(list(nodes), safe=True)
+
+
+def move_in(
+    body: ir.Graph, graph: ir.Graph, before: ir.Node, inputs: Sequence[ir.Value] = ()
+) -> tuple[list[ir.Value], list[ir.Node]]:
+    """Moves what a sub-graph of `before` holds into `graph`, ahead of it; gives what were its outputs, and its nodes.
+
+    `inputs` stand for its own. Names stay unique."""
+    stand_ins = dict(zip(body.inputs, inputs, strict=True))
+    for value in body.initializers.values():
+        if value.const_value is not None:
+            stand_ins[value] = add_initializer(graph, str(value.name), value.const_value)
+    outputs, nodes = [stand_ins.get(v, v) for v in body.outputs], list(body)
+    body.outputs.clear()
+    for value, stand_in in stand_ins.items():
+        ir.convenience.replace_all_uses_with(value, stand_in)
+    body.remove(nodes)
+    unique_names(graph, nodes)
+    graph.insert_before(before, nodes)
+    return outputs, nodes
+
+
+def unique_names(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    """Puts numbers behind the names of outputs of `nodes`, which are not yet in `graph`, that it has already."""
+    taken = {v.name for n in graph for v in n.outputs} | set(graph.initializers) | {v.name for v in graph.inputs}
+    for value in (v for n in nodes for v in n.outputs):
+        base, number = value.name, 2
+        while value.name in taken:
+            value.name, number = f"{base}.{number}", number + 1
+        taken.add(value.name)

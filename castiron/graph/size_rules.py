@@ -146,6 +146,12 @@ def resize(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(dims), data.dtype)
 
 
+def loop(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """A Loop may come without a number of turns, or without a condition."""
+    if None not in node.inputs[:2]:
+        _library("Loop")(ctx, node)
+
+
 def _library(op: str) -> Rule:
     """The library's own rule, which these refine."""
     rule: Rule | None = registry.get("", op, version=NEWEST - 1)
@@ -186,6 +192,7 @@ def _dim(e: sympy.Expr) -> Dim:
 RULES = {
     "ConstantOfShape": constant_of_shape,
     "Equal": equal,
+    "Loop": loop,
     "Pad": pad,
     "Resize": resize,
     "Slice": slice_,

@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from castiron.errors import Unsupported
-from castiron.graph.nodes import bodies, replace
+from castiron.graph.nodes import bodies, is_standard, replace
 from castiron.ops import registry
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -36,6 +36,8 @@ def upgrade_graph(graph: ir.Graph | ir.Function, opset: int) -> None:
     for node in list(graph):
         for body in bodies(node):
             upgrade_graph(body, opset)
+        if is_standard(node, "Scan") and opset < 9:
+            raise Unsupported("Scan before opset 9 had a dimension for batches; export with opset 9 or later")
         operator = registry.find(node)
         new = operator.upgrade(node, opset) if operator is not None and operator.upgrade is not None else None
         if new is None:
