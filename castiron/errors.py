@@ -1,13 +1,13 @@
 """The errors castiron raises. Each message says what is wrong, where, and what to do.
 
-    CastironError
-    ├── ModelError       the model file is wrong: unreadable, inconsistent, not what its name says
-    ├── Unsupported      the model is valid, castiron cannot compile it yet
-    ├── InputError       an input array or an option does not fit the model
-    ├── WeightsError     a weights file is missing, cut off, of another model, or has a wrong tensor
-    ├── MismatchError    the built artifact does not compute what its source computes
-    ├── ToolchainError   the C compiler failed (keeps the command and where the C is)
-    └── InternalError    a fault of castiron itself (keeps what is needed to report it)
+CastironError
+├── ModelError       the model file is wrong: unreadable, inconsistent, not what its name says
+├── Unsupported      the model is valid, castiron cannot compile it yet
+├── InputError       an input array or an option does not fit the model
+├── WeightsError     a weights file is missing, cut off, of another model, or has a wrong tensor
+├── MismatchError    the built artifact does not compute what its source computes
+├── ToolchainError   the C compiler failed (keeps the command and where the C is)
+└── InternalError    a fault of castiron itself (keeps what is needed to report it)
 """
 
 

@@ -12,8 +12,19 @@ import numpy as np
 
 HERE = Path(__file__).parent
 RUNTIME = HERE.parent / "castiron" / "runtime"
-FLAGS = ("-std=c11", "-O3", "-g0", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-Wall", "-Wextra",
-         "-Werror", "-fno-builtin")  # without the last a loop that copies becomes memcpy
+FLAGS = (
+    "-std=c11",
+    "-O3",
+    "-g0",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fwrapv",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fno-builtin",
+)  # without the last a loop that copies becomes memcpy
 FLAGS_OF_LEVEL = {
     "x86_64_v2": {"sse4_1", "ssse3"},
     "x86_64_v3": {"avx2", "fma", "bmi2"},

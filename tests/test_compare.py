@@ -228,7 +228,9 @@ def test_error_is_allowed_in_units_of_the_sources_own() -> None:
     near, far = (exact - 1.9e-5).astype(np.float32), (exact - 2.1e-5).astype(np.float32)
     assert verdict(near, source, exact).ok and not verdict(far, source, exact).ok
     assert verdict(far, source, exact).reason.startswith("error 2.1e-05 against float64, 2e-05 allowed (2 ×")
-    assert verdict(source, source, source.astype(np.float64)).allowed == pytest.approx(2**-22, rel=1e-4)  # where it is exact
+    assert verdict(source, source, source.astype(np.float64)).allowed == pytest.approx(
+        2**-22, rel=1e-4
+    )  # where it is exact
 
 
 def test_without_float64_a_small_part_of_the_range_is_allowed() -> None:

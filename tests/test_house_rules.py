@@ -22,6 +22,9 @@ FILE_LINES, FUNCTION_LINES = 450, 60
 # file or file:function -> why it may be longer
 LONGER: dict[str, str] = {
     "castiron/program/expr.py": "the whole scalar language, one idea",
+    "tests/test_program.py": "one small network after the other through all passes, on shared helpers",
+    "tests/test_runtime_core.py": "every boundary of every weights file, on one driver",
+    "tests/test_runtime_exe.py": "every reader of the executable, on one driver",
 }
 
 
@@ -63,7 +66,9 @@ def test_nothing_imports_the_ends() -> None:
 
 def sources() -> list[Path]:
     """Every tracked file of code that people write."""
-    listed = subprocess.run(["git", "ls-files", "*.py", "*.c", "*.h"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py", "*.c", "*.h"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return [ROOT / line for line in listed.stdout.split()]
 
 
@@ -76,7 +81,11 @@ def test_functions_are_short() -> None:
     long = []
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and node.end_lineno and node.end_lineno - node.lineno >= FUNCTION_LINES:
+            if (
+                isinstance(node, ast.FunctionDef)
+                and node.end_lineno
+                and node.end_lineno - node.lineno >= FUNCTION_LINES
+            ):
                 long.append(f"{path.relative_to(ROOT)}:{node.name}")
     assert not set(long) - set(LONGER)
 
@@ -89,11 +98,13 @@ def test_exceptions_are_needed() -> None:
 
 def test_paths_in_docs_exist() -> None:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for path in re.findall(r"`((?:castiron|tests|docs|examples|bench)/[\w./-]+\.\w+|(?:castiron|tests|docs|examples|bench)/[\w/-]*)`", page.read_text()):
+        for path in re.findall(r"`((?:castiron|tests|docs|examples|bench)/[\w./-]*)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page.name} names {path}, which does not exist"
 
 
 def test_no_path_of_a_machine() -> None:
     for path in sources():
         if path != Path(__file__):
-            assert not re.search(r"/(?:work|root)/\w", path.read_text()), f"{path} names a path of the machine it was written on"
+            assert not re.search(r"/(?:work|root)/\w", path.read_text()), (
+                f"{path} names a path of the machine it was written on"
+            )

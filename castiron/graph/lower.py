@@ -188,4 +188,3 @@ def _type(value: ir.Value) -> ir.DataType:
     if value.dtype not in C_TYPES:
         raise Unsupported(f"value {value.name!r} is of type {value.dtype.name}, which is not compiled")
     return value.dtype
-

@@ -83,7 +83,9 @@ class Builder:
 
     # buffers
 
-    def declare(self, name: str, type: DataType, shape: Sequence[Expr | int], kind: Kind, value: np.ndarray | None = None) -> Tensor:
+    def declare(
+        self, name: str, type: DataType, shape: Sequence[Expr | int], kind: Kind, value: np.ndarray | None = None
+    ) -> Tensor:
         """A buffer under exactly this name (its ONNX value's)."""
         buffer = Buffer(name, type, tuple(constant(d) for d in shape), kind, value)
         self.buffers[name] = buffer
@@ -95,7 +97,9 @@ class Builder:
 
     def known(self, value: np.ndarray, type: DataType, hint: str) -> Tensor:
         """A new constant array."""
-        return self.declare(self._unique(hint, self.buffers), type, value.shape, Kind.CONSTANT, np.asarray(value, order="C"))
+        return self.declare(
+            self._unique(hint, self.buffers), type, value.shape, Kind.CONSTANT, np.asarray(value, order="C")
+        )
 
     # steps
 
@@ -141,21 +145,27 @@ class Builder:
         self._check_type(out, value.type)
         name = self._name(out.name)
         self.steps.append(
-            Kernel(name, kernel, (out.name,), tuple(operands.items()), (), axes, inner, index, value, origins=self.origin)
+            Kernel(
+                name, kernel, (out.name,), tuple(operands.items()), (), axes, inner, index, value, origins=self.origin
+            )
         )
         return out
 
     def whole_kernel(
-        self, kernel: str, outputs: dict[str, Tensor], operands: dict[str, Tensor], params: dict[str, Expr | int | float]
+        self,
+        kernel: str,
+        outputs: dict[str, Tensor],
+        operands: dict[str, Tensor],
+        params: dict[str, Expr | int | float],
     ) -> None:
         """A kernel that reads and writes whole buffers, keyed by the fields of its C struct (so are `params`)."""
-        numbers = tuple((k, constant(v, DataType.FLOAT if isinstance(v, float) else DataType.INT64)) for k, v in params.items())
+        numbers = tuple(
+            (k, constant(v, DataType.FLOAT if isinstance(v, float) else DataType.INT64)) for k, v in params.items()
+        )
         reads = tuple((k, t.name) for k, t in operands.items())
         writes = tuple(t.name for t in outputs.values())
         name = self._name(writes[0])
-        self.steps.append(
-            Kernel(name, kernel, writes, reads, numbers, fields=tuple(outputs), origins=self.origin)
-        )
+        self.steps.append(Kernel(name, kernel, writes, reads, numbers, fields=tuple(outputs), origins=self.origin))
 
     def program(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Program:
         """What has been built."""

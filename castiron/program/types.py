@@ -40,7 +40,9 @@ class Buffer:
     type: DataType
     shape: Shape
     kind: Kind
-    value: np.ndarray | None = field(default=None, compare=False, repr=False)  # of a CONSTANT (of a WEIGHT: in the model)
+    value: np.ndarray | None = field(
+        default=None, compare=False, repr=False
+    )  # of a CONSTANT (of a WEIGHT: in the model)
 
 
 @dataclass(frozen=True, slots=True)
