@@ -112,6 +112,8 @@ def operation(op: str, arguments: Sequence[C], types: Sequence[DataType], result
     """`op` of operands of `types` in C; `result` is the type that comes out."""
     if op == "cast":
         return cast(arguments[0], types[0], result)
+    if op == "bitcast":
+        return _of_bits(_bits(arguments[0], types[0]), result)
     if op == "select":
         condition, then, other = arguments
         return C(f"{within(condition, EQUALITY)} ? {within(then, BITOR)} : {within(other, TERNARY)}", TERNARY)
@@ -163,6 +165,22 @@ def _to_half(value: C, source: DataType, target: DataType) -> C:
         return call(f"ci_cast_f64_{C_TYPES[target][0]}", value)
     wide = value if register(source) == "float" else prefix("(float)", value)
     return rounded(wide, target)
+
+
+def _bits(value: C, type: DataType) -> C:
+    """The bits of a register as an integer of their width."""
+    if type in HALVES:
+        return to_store(value, type)
+    return call(f"ci_bits_{suffix(type)}", value) if type in FLOATS else value
+
+
+def _of_bits(bits: C, type: DataType) -> C:
+    """A register of these bits."""
+    if type in HALVES:
+        return loaded(prefix(f"({stored(type)})", bits), type)
+    if type in FLOATS:
+        return call(f"ci_of_bits_{suffix(type)}", prefix(f"(uint{type.bitwidth}_t)", bits))
+    return infix(bits, "!=", C("0")) if type == DataType.BOOL else prefix(f"({stored(type)})", bits)
 
 
 def loaded(element: C, type: DataType) -> C:

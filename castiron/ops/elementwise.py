@@ -27,7 +27,7 @@ from castiron.ops.common import (
     scalar_of,
 )
 from castiron.ops.registry import Call, Case, Operator
-from castiron.program.expr import BOOL, Const, Expr, apply, cast, constant, select
+from castiron.program.expr import BOOL, Const, Expr, apply, bitcast, cast, constant, select
 from castiron.program.scalar import C_TYPES, FLOATS
 
 Formula = Callable[..., Expr]
@@ -169,6 +169,13 @@ def _lower_cast(call: Call) -> None:
         call.build.compute(call.out, lambda *index: convert(x.load(*index), target))
 
 
+def _lower_bit_cast(call: Call) -> None:
+    x, target = call.input(0), call.out.type
+    if x.type.bitwidth != target.bitwidth:
+        fail(call, f"from {x.type.name} to {target.name}")
+    call.build.compute(call.out, lambda *index: bitcast(x.load(*index), target))
+
+
 def _lower_identity(call: Call) -> None:
     call.build.view(call.out, call.input(0))
 
@@ -265,6 +272,7 @@ OPERATORS = (
     *_rows([n for n in BINARY if n != "PRelu"], _upgrade_binary),
     *_rows(["PRelu"], _upgrade_prelu),
     *_rows(list(PLAIN), drop_consumed_inputs),
+    Operator("BitCast", _lower_bit_cast, elementwise=True),
     Operator("BitShift", _lower_bit_shift, elementwise=True),
     Operator("Cast", _lower_cast, upgrade=_upgrade_cast, elementwise=True),
     Operator("CastLike", _lower_cast),

@@ -83,7 +83,7 @@ class Sampling:
             return [constant(1, DOUBLE)]
         x = self.coordinate(i)
         part = x - apply("floor", x)
-        found = [1 - part, part] if self.taps == 2 else _cubic(part, self.call.attribute("cubic_coeff_a", -0.75))
+        found = [1 - part, part] if self.taps == 2 else cubic(part, self.call.attribute("cubic_coeff_a", -0.75))
         if not self.call.attribute("exclude_outside", 0):
             return found
         place = [self.first(i) + t for t in range(self.taps)]
@@ -113,7 +113,7 @@ def _nearest(mode: str, x: Expr) -> Expr:
     return apply("floor" if mode == "floor" else "ceil", x)
 
 
-def _cubic(t: Expr, a: float) -> list[Expr]:
+def cubic(t: Expr, a: float) -> list[Expr]:
     """Keys' kernel at distances 1 + t, t, 1 - t, 2 - t."""
 
     def near(d: Expr) -> Expr:

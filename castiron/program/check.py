@@ -251,7 +251,9 @@ class _Checker:
 def _check_apply(node: Apply) -> None:
     _require(node.op in scalar.TABLE, f"operator {node.op!r} does not exist")
     types = tuple(a.type for a in node.args)
-    if node.op == "cast":
+    if node.op in ("cast", "bitcast"):
+        sizes = {max(8, t.bitwidth) for t in (*types, node.type)}
+        _require(node.op == "cast" or len(sizes) == 1, f"bitcast of {types[0].name} to {node.type.name}")
         return
     data = types[1:] if node.op == "select" else types
     _require(len(set(data)) == 1, f"{node.op} of {', '.join(t.name for t in types)}")

@@ -225,6 +225,11 @@ def cast(value: Expr, type: DataType) -> Expr:
     return value if value.type == type else _folded("cast", (value,), type)
 
 
+def bitcast(value: Expr, type: DataType) -> Expr:
+    """The bits of `value` as another type of the same width."""
+    return value if value.type == type else Apply("bitcast", (value,), type)
+
+
 def select(condition: Expr, then: Expr | int | float, other: Expr | int | float) -> Expr:
     """`then` where `condition` holds, else `other`. Only the chosen one is evaluated (loads out of bounds are safe)."""
     kind = next(e.type for e in (then, other) if isinstance(e, Expr))
@@ -456,8 +461,8 @@ def _rebuilt(node: Expr, operands: tuple[Expr, ...]) -> Expr:
     assert isinstance(node, Apply)
     if node.op == "select":
         return select(*operands)
-    if node.op == "cast":
-        return cast(operands[0], node.type)
+    if node.op in ("cast", "bitcast"):
+        return (cast if node.op == "cast" else bitcast)(operands[0], node.type)
     return apply(node.op, *operands)
 
 
@@ -490,6 +495,7 @@ def _spelled(node: Expr, operands: list[str]) -> str:
     assert isinstance(node, Apply)
     if node.op in _INFIX:
         return f"({operands[0]} {_INFIX[node.op]} {operands[1]})"
-    if node.op == "cast":
-        return f"{node.type.name.lower()}({operands[0]})"
+    if node.op in ("cast", "bitcast"):
+        bits = "bits_of_" if node.op == "bitcast" else ""
+        return f"{bits}{node.type.name.lower()}({operands[0]})"
     return f"{node.op}({', '.join(operands)})"

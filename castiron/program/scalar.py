@@ -143,6 +143,7 @@ TABLE: dict[str, Scalar] = {
     "shr": Scalar(np.right_shift, "shr"),
     "select": Scalar(np.where, "?", "second"),
     "cast": Scalar(None, "cast", "cast"),  # type: ignore[arg-type]  # evaluate() spells it: the meaning needs the target type
+    "bitcast": Scalar(None, "bitcast", "cast", foldable=False),  # type: ignore[arg-type]  # likewise
     # An index that data gives, made non-negative; outside [-n, n) the run ends with an error that names the step.
     "checked_index": Scalar(_checked_index, "index", foldable=False),
 }
@@ -184,6 +185,8 @@ def evaluate(op: str, values: Sequence[Any], types: Sequence[DataType], result: 
         arrays = [np.asarray(v, t.numpy()) for v, t in zip(values, types, strict=True)]
         if op == "cast":
             return convert(arrays[0], types[0], result)
+        if op == "bitcast":
+            return np.ascontiguousarray(arrays[0]).view(result.numpy()).reshape(arrays[0].shape)
         return np.asarray(TABLE[op].numpy(*arrays)).astype(result.numpy())
 
 
@@ -193,7 +196,7 @@ def convert(x: np.ndarray, source: DataType, target: DataType) -> np.ndarray:
     To integers of 4 and 2 bits floats are rounded, halves to even, and the lower bits kept; to small floats, what is out
     of range becomes infinity or NaN, if they have one."""
     if target == DataType.BOOL:
-        return np.not_equal(x, 0)
+        return np.asarray(np.not_equal(x, 0))
     if source in FLOATS and target in SMALL_INTEGERS:
         whole = np.rint(x.astype(np.float64))
         return np.where(np.abs(whole) < 2**31, whole, 0).astype(np.int64).astype(np.int8).astype(target.numpy())
