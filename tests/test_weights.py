@@ -145,11 +145,12 @@ def test_wrong_packed_file(fault: str, tmp_path: Path) -> None:
     program = Path(shutil.copy(built(weights="file"), tmp_path))
     wrong = tmp_path / "mlp.weights"
     wrong.write_bytes(damage(packed()))
+    shutil.copy(wrong, tmp_path / "libmlp.weights")
     refused(program, says=says)
     refused(program, says=str(tmp_path))
     refused(built(), "--weights", wrong, says=says)
     library = Path(shutil.copy(built("shared", "file"), tmp_path))
-    with pytest.raises(castiron.WeightsError, match=r"mlp\.weights") as raised:
+    with pytest.raises(castiron.WeightsError, match=r"libmlp\.weights") as raised:
         castiron.load(library)
     assert says in str(raised.value)
 
