@@ -298,9 +298,7 @@ def test_torch_is_asked_for_where_it_is_missing(tmp_path: Path) -> None:
     block = "import sys; sys.modules['torch'] = None; from castiron import cli; "
     for model in ("net.py:make", "net.pt2"):
         done = _python(f"{block}sys.argv = ['castiron', 'build', {model!r}]; cli.main()", tmp_path)
-        assert (
-            done.returncode == 2 and "pip install torch" in done.stderr and "Traceback" not in done.stderr
-        )
+        assert done.returncode == 2 and "pip install torch" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_reader_may_leave(tmp_path: Path) -> None:

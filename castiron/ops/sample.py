@@ -256,4 +256,3 @@ OPERATORS = (
     ),
     Operator("RoiAlign", _lower_roi_align, upgrade=_upgrade_roi_align),
 )
-

@@ -212,7 +212,9 @@ def constant(value: int | float | bool | Expr, type: DataType = INT64) -> Expr:
 
 def apply(op: str, *operands: Expr | int | float) -> Expr:
     """`op` of the operands, folded where they are known; numbers take the type of the first expression among them."""
-    kind = next(o.type for o in operands if isinstance(o, Expr) and not (op == "select" and o.type == BOOL and o is operands[0]))
+    kind = next(
+        o.type for o in operands if isinstance(o, Expr) and not (op == "select" and o.type == BOOL and o is operands[0])
+    )
     args = tuple(constant(o, kind) for o in operands)
     type = scalar.result_type(op, tuple(a.type for a in args))
     if type == INT64 and op in _POLYNOMIAL and all(a.type == INT64 for a in args):
@@ -476,8 +478,22 @@ def text(e: Expr) -> str:
     return _TEXT[e]
 
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">",
-          "ge": ">=", "eq": "==", "ne": "!=", "and": "and", "or": "or"}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "and",
+    "or": "or",
+}
 
 
 def _spelled(node: Expr, operands: list[str]) -> str:

@@ -94,7 +94,9 @@ TABLE: dict[str, Scalar] = {
     "div": Scalar(_div, "div", cost=4),  # integers: towards zero, 0 where the divisor is 0
     "floordiv": Scalar(_zero_safe(np.floor_divide), "floordiv", cost=20),  # integers only
     "mod": Scalar(_zero_safe(np.mod), "mod", cost=20),  # sign of the divisor (Python)
-    "fmod": Scalar(lambda a, b: np.fmod(a, b) if np.asarray(a).dtype.kind == "f" else _zero_safe(np.fmod)(a, b), "fmod", cost=20),
+    "fmod": Scalar(
+        lambda a, b: np.fmod(a, b) if np.asarray(a).dtype.kind == "f" else _zero_safe(np.fmod)(a, b), "fmod", cost=20
+    ),
     "neg": Scalar(np.negative, "neg"),
     "abs": Scalar(np.abs, "abs"),
     "sign": Scalar(np.sign, "sign"),
@@ -149,7 +151,12 @@ TABLE: dict[str, Scalar] = {
 }
 
 # Reductions: operator that joins two partial results, and the result of none.
-REDUCTIONS: dict[str, tuple[str, str]] = {"sum": ("add", "zero"), "prod": ("mul", "one"), "max": ("max", "lowest"), "min": ("min", "highest")}
+REDUCTIONS: dict[str, tuple[str, str]] = {
+    "sum": ("add", "zero"),
+    "prod": ("mul", "one"),
+    "max": ("max", "lowest"),
+    "min": ("min", "highest"),
+}
 
 
 def result_type(op: str, operands: tuple[DataType, ...]) -> DataType:
