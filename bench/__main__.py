@@ -24,6 +24,7 @@ from rich.table import Table
 import castiron
 from bench.spawn import Spawner
 from castiron.cli.show import size
+from tests.test_kernels import FLAGS, NEEDS, SOURCES, TARGETS
 
 ROOT = Path(__file__).parent.parent
 ROUNDS, RUNS = 5, 40
@@ -75,13 +76,23 @@ def main() -> int:
         console.print(
             f"building {name}: {seconds:.1f} s (toolchain warm, comparison with the source included)", highlight=False
         )
-    return (
-        0
-        if options.no_kernels
-        else subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-s", "tests/test_kernels.py", "-k", "time"], cwd=ROOT
-        ).returncode
-    )
+    if not options.no_kernels:
+        kernels()
+    return 0
+
+
+def kernels() -> None:
+    """The tile kernels' GFLOP/s against a loop of nothing but multiply-adds, once an instruction set that runs here."""
+    info = Path("/proc/cpuinfo")
+    features = info.read_text().split() if info.exists() else []
+    sources = [*SOURCES, ROOT / "tests" / "kernels" / "ladder.c"]
+    for isa in (i for i, feature in NEEDS.items() if feature in features):
+        print(f"kernels on {isa}:", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "ladder"
+            flags = [*TARGETS[isa].split(), *FLAGS.split(), f"-DCI_ISA={isa}"]
+            subprocess.run([sys.executable, "-m", "ziglang", "cc", *flags, *sources, "-o", program, "-lm"], check=True)
+            subprocess.run([program, "--time"], check=True)
 
 
 def start_up(folder: Path) -> list[Start]:
