@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,10 +100,11 @@ def castiron_cache() -> Path:
 def test_killed_build_leaves_nothing(sent: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "castiron", "build", str(MLP), "-o", str(tmp_path / "mlp")]
-    with subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    # where the tests run in the background, SIGINT is ignored, and children inherit that
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heeding) as process:
         assert process.stderr is not None
-        while "packing" not in process.stderr.readline():
-            pass
+        assert any("packing" in said for said in process.stderr)
         process.send_signal(sent)
         process.communicate()
     assert process.returncode not in (0, 1)
