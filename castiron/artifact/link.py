@@ -90,6 +90,7 @@ def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     library = zig.libc_files(job.target.static_triple)
     objects = map(str, _with_blobs(job, Form.EXE, blobs))
     zig.run([*zig.EXECUTABLE_LINK, *objects, *library, "-o", str(output)], output.name)
+    elf.trim(output)
 
 
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:

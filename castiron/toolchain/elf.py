@@ -45,6 +45,7 @@ class Blob:
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
 _PROGBITS, _SYMTAB, _STRTAB = 1, 2, 3
 _ALLOC = 2
 _GLOBAL_OBJECT = (1 << 4) | 1
@@ -65,6 +66,16 @@ def write_object(target: Path, machine: int, blobs: Sequence[Blob]) -> None:
             blob.copy(out)
         data_size = out.tell() - start
         _finish(out, machine, start, data_size, symbols.getvalue(), names)
+
+
+def trim(path: Path) -> None:
+    """Cuts off what stands behind the last segment of an executable: room that lld leaves for a table of sections."""
+    with path.open("r+b") as file:
+        header = _HEADER.unpack(file.read(_HEADER.size))
+        table, size, count = header[5], header[9], header[10]
+        file.seek(table)
+        rows = [_SEGMENT.unpack(file.read(size)) for _ in range(count)]
+        file.truncate(max(offset + length for _, _, offset, _, _, length, _, _ in rows))
 
 
 def _finish(out: BinaryIO, machine: int, start: int, data_size: int, symbols: bytes, names: _Strings) -> None:
