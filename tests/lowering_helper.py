@@ -31,7 +31,7 @@ def lower_and_run(
     """The node's outputs; `outputs` gives their types and shapes. `known`: integer inputs are constants."""
     converted = ir.serde.deserialize_node(node)
     operator = find(converted)
-    if operator is None:
+    if operator is None or operator.lower is None:
         raise Unsupported(f"operator {node.op_type}")
     build = Builder()
 

@@ -82,7 +82,7 @@ def _compare(name: str, got: list, wanted: list, rtol: float, atol: float) -> No
             np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=rtol, atol=atol, err_msg=name)
 
 
-@pytest.mark.parametrize("op_type", sorted(name for _, name in operators()))
+@pytest.mark.parametrize("op_type", sorted(name for (_, name), row in operators().items() if row.lower is not None))
 def test_official(op_type: str) -> None:
     refused = 0
     for test in official().get(op_type, []):

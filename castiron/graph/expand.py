@@ -1,4 +1,4 @@
-"""an operator without a lowering -> its ONNX function body, where the specification gives one."""
+"""an operator without a lowering -> what its file in ops/ writes, or its ONNX function body."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import onnx_ir as ir
 from castiron.graph.inline import inline
 from castiron.graph.sizes import infer_sizes
 from castiron.graph.upgrade import NEWEST, upgrade_graph
+from castiron.graph.written import write_out
 from castiron.ops import registry
 
 _DEPTH = 8  # bodies use operators with bodies; none of the specification goes deeper than three
@@ -21,12 +22,17 @@ def expand(model: ir.Model) -> ir.Model:
     What has neither stays: lowering reports it with all else that is not compiled.
     """
     for _ in range(_DEPTH):
-        unknown = [node for node in model.graph if registry.find(node) is None]
-        expandable = [node for node in unknown if _give_body(model, node)]
+        unknown = [node for node in model.graph if not _is_lowered(node)]
+        expandable = [node for node in unknown if write_out(node) or _give_body(model, node)]
         if not expandable:
             break
         infer_sizes(inline(model))  # bodies of operators inside bodies depend on types
     return model
+
+
+def _is_lowered(node: ir.Node) -> bool:
+    operator = registry.find(node)
+    return operator is not None and operator.lower is not None
 
 
 def _give_body(model: ir.Model, node: ir.Node) -> bool:

@@ -14,6 +14,7 @@ from castiron.graph.equal import equal_sizes
 from castiron.graph.faults import DECIDES, NO_LOWERING, Fault, unsupported
 from castiron.graph.nodes import bodies, constant_of, is_standard, module_path, operator_name, place
 from castiron.graph.sizes import elements_of, is_sized, shape_of, size_expr, symbols
+from castiron.graph.written import expanded
 from castiron.ops import registry
 from castiron.program.builder import Builder, Tensor
 from castiron.program.expr import Const, Expr, apply, cast, constant, select, text
@@ -73,7 +74,8 @@ class _Lowering:
         operator = registry.find(node)
         if bodies(node):
             raise Unsupported(DECIDES)
-        if operator is None:
+        if operator is None or operator.lower is None:
+            expanded(node)  # says why it was not
             raise Unsupported(NO_LOWERING)
         missing = [v for v in node.inputs if v is not None and v not in self.tensors]
         if missing:

@@ -8,10 +8,12 @@ from fractions import Fraction
 
 import onnx_ir as ir
 import sympy
-from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes, check_inputs, registry
+from onnx_shape_inference import ShapeInferenceContext, _engine, _symbolic_shapes, check_inputs, registry
 
+from castiron.errors import Unsupported
 from castiron.graph.nodes import constant_of
 from castiron.graph.upgrade import NEWEST
+from castiron.graph.written import expanded
 
 Dim = int | ir.SymbolicDim
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
@@ -150,6 +152,36 @@ def loop(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     """A Loop may come without a number of turns, or without a condition."""
     if None not in node.inputs[:2]:
         _library("Loop")(ctx, node)
+
+
+def as_written(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """An operator that its file writes in others: their sizes are its own."""
+    inputs = [None if v is None else _stand_in(v) for v in node.inputs]
+    outputs = [ir.Value(name=v.name) for v in node.outputs]
+    copy = ir.Node(node.domain, node.op_type, inputs, node.attributes.values(), outputs=outputs, name=node.name)
+    try:
+        written = expanded(copy)
+    except Unsupported:
+        return  # lowering says why
+    if written is None:
+        return
+    nodes, results = written
+    body = ir.Graph([v for v in inputs if v is not None], [v for v in results if v is not None], nodes=nodes)
+    _engine._process_graph(ctx, body, warn_on_missing=False)
+    for value, result in zip(node.outputs, results, strict=False):
+        if result is not None and result.dtype is not None:
+            ctx.set_shape_and_dtype(value, result.shape, result.dtype)
+
+
+def _stand_in(value: ir.Value) -> ir.Value:
+    """A value of its own of which the same is known."""
+    return ir.Value(
+        name=value.name,
+        shape=value.shape,
+        type=value.type,
+        const_value=ir.convenience.get_const_tensor(value),
+        metadata_props=dict(value.metadata_props),
+    )
 
 
 def _library(op: str) -> Rule:

@@ -17,8 +17,9 @@ from onnx_shape_inference import SYM_DATA_KEY, _symbolic_shapes
 
 from castiron.errors import ModelError, Unsupported
 from castiron.graph.nodes import graphs
-from castiron.graph.size_rules import RULES
+from castiron.graph.size_rules import RULES, as_written
 from castiron.graph.upgrade import NEWEST
+from castiron.ops.registry import operators
 from castiron.program.expr import Expr, Var, apply, constant, free_variables
 
 
@@ -49,8 +50,12 @@ def infer_sizes(model: ir.Model) -> ir.Model:
 def _register_rules() -> None:
     for table in (_symbolic_shapes.ALLOWED_FUNCTIONS, ir._symbolic_shapes._ALLOWED_FUNCTIONS):
         table.setdefault("ceiling", sympy.ceiling)  # SymPy makes it of -floor(-x); the parsers do not read it back
+    known = onnx_shape_inference.registry
     for name, rule in RULES.items():
-        onnx_shape_inference.registry.register("", name, since_version=NEWEST)(rule)
+        known.register("", name, since_version=NEWEST)(rule)
+    for operator in operators().values():
+        for version in {1, *known.version_boundaries(operator.domain, operator.name)} if operator.expand else ():
+            known.register(operator.domain, operator.name, since_version=version)(as_written)
 
 
 def symbols(graph: ir.Graph) -> dict[str, tuple[str, int]]:

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from castiron.errors import Unsupported
+from castiron.ops.body import Body
 from castiron.program.builder import Builder, Tensor
 from castiron.program.expr import Expr, constant
 
@@ -79,6 +80,7 @@ class Call:
 
 Lower = Callable[[Call], None]
 Upgrade = Callable[[ir.Node, int], Sequence[ir.Node] | None]
+Expand = Callable[[Body], Sequence[ir.Value | None]]
 
 
 @dataclass(frozen=True)
@@ -97,15 +99,17 @@ class Operator:
 
     name, domain: as in the specification. lower: adds the steps of one node. upgrade(node, opset): the nodes that say
     the same in the newest opset (the last one's outputs stand for the node's), or None where the old spelling is the
-    newest's too. cases: inputs worth testing.
+    newest's too. expand(body), in place of `lower`: writes the node in standard operators and gives the values that
+    stand for its outputs. cases: inputs worth testing.
     elementwise: whether element i of the output depends on element i of the (broadcast) inputs only, so that a
     transpose may be moved across.
     """
 
     name: str
-    lower: Lower
+    lower: Lower | None = None
     domain: str = ""
     upgrade: Upgrade | None = None
+    expand: Expand | None = None
     cases: tuple[Case, ...] = ()
     elementwise: bool = False
 

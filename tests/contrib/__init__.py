@@ -1,0 +1,1 @@
+"""Operators that onnxruntime has beyond the standard, compiled natively and compared with onnxruntime."""
