@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import castiron
-from bench.spawn import Spawner
 from castiron.cli.show import size
+from castiron.lab.spawn import Spawner
 from tests.test_kernels import FLAGS, NEEDS, SOURCES, TARGETS
 
 ROOT = Path(__file__).parent.parent
@@ -121,9 +121,10 @@ def start_up(folder: Path) -> list[Start]:
     for _ in range(ROUNDS):
         for form, (command, _) in commands.items():
             runs = RUNS if command[0] != sys.executable else 1
-            times, peak = spawner.measure(command, runs)
-            walls[form] += times
-            peaks[form].append(peak)
+            measured = spawner.measure(command, runs, memory=True, env={})
+            assert not measured.failure, f"{form}: {measured.failure}"
+            walls[form] += measured.walls
+            peaks[form].append(measured.peak)
     return [
         Start(form, count, statistics.median(walls[form]), min(walls[form]), max(peaks[form]))
         for form, (_, count) in commands.items()

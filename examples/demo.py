@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 import castiron
-from bench.spawn import Spawner
 from castiron.cli.show import progress, size
 from castiron.frontend.source import Source, load
 from castiron.lab.compare import compare_sets
 from castiron.lab.native import alone
 from castiron.lab.reference import reference_inputs
+from castiron.lab.spawn import Spawner
 from examples.fetch import FetchError, fetch
 
 HERE = Path(__file__).parent
@@ -88,7 +88,8 @@ def expected(source: Source, inputs: dict[str, np.ndarray]) -> dict[str, np.ndar
 def run_alone(program: Path, inputs: dict[str, np.ndarray], spawner: Spawner) -> tuple[dict[str, np.ndarray], float]:
     """The program's answer and the median milliseconds from start to exit, where it lies, with no environment."""
     np.savez(program.parent / "inputs.npz", **inputs)  # type: ignore[arg-type]
-    walls, _ = spawner.measure([str(program), "inputs.npz", "-o", "outputs.npz"], RUNS, cwd=program.parent)
+    command = [str(program), "inputs.npz", "-o", "outputs.npz"]
+    walls = spawner.measure(command, RUNS, cwd=program.parent, env={}).walls
     with np.load(program.parent / "outputs.npz") as archive:
         return {name: archive[name] for name in archive.files}, statistics.median(walls)
 
