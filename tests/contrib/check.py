@@ -27,7 +27,7 @@ def case(
     types: Sequence[int] | None = None,
     rtol: float = 1e-4,
     atol: float = 1e-5,
-    opset: int = 21,
+    version: int = 21,
     **attributes: Any,
 ) -> Case:
     """`sets`: the inputs, once a run; a dimension whose size varies among them is symbolic. `known`: initializers by
@@ -46,7 +46,7 @@ def case(
     results = [onnx.helper.make_tensor_value_info(n, t, None) for n, t in zip(wanted, types or [kind] * len(wanted))]
     weights = [onnx.numpy_helper.from_array(a, names[i]) for i, a in held.items()]
     graph = onnx.helper.make_graph([node], name, ports, results, weights)
-    versions = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(MICROSOFT, 1)]
+    versions = [onnx.helper.make_opsetid("", version), onnx.helper.make_opsetid(MICROSOFT, 1)]
     versions += [onnx.helper.make_opsetid("ai.onnx.ml", 5)]
     return of_model(name, onnx.helper.make_model(graph, opset_imports=versions, ir_version=10), sets, rtol, atol)
 
