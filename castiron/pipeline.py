@@ -113,7 +113,7 @@ def build(
         inputs = reference_inputs(source, chosen.shapes)
         flops = flops_on(compiled.forward.program, inputs)
         with ThreadPoolExecutor(1) as aside:  # the source runs while its C is compiled
-            running = aside.submit(vectors, source, inputs, flops)
+            running = aside.submit(vectors, source, inputs, flops, chosen.verify)
             packed = pack(parts, chosen, place.work, progress)
             progress(f"running the source ({source.framework})")
             references = running.result()

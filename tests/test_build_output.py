@@ -11,6 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import onnx
 import pytest
 
 import castiron
@@ -38,6 +39,19 @@ def test_mismatch_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.Monke
         castiron.build(str(MLP), tmp_path / "mlp")
     assert (tmp_path / "mlp").read_text() == "before"
     assert left(tmp_path) == ["mlp"]
+
+
+def test_source_that_fails_on_the_generated_inputs(tmp_path: Path) -> None:
+    seventh = onnx.parser.parse_graph(
+        "g (float[T] x) => (float[1] y) <int64[1] i = {7}> { y = Gather <axis = 0> (x, i) }"
+    )
+    model = tmp_path / "seventh.onnx"
+    onnx.save(onnx.helper.make_model(seventh, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), model)
+    with pytest.raises(castiron.InputError, match=r"the source itself.*\n.*--shape"):
+        castiron.build(model, tmp_path / "seventh")
+    assert left(tmp_path) == ["seventh.onnx"]
+    assert castiron.build(model, tmp_path / "seventh", verify=False).verdicts == ()
+    castiron.build(model, tmp_path / "seventh", shapes={"x": (9,)})
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:

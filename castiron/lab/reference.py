@@ -55,13 +55,20 @@ def reference_inputs(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> d
     return example_inputs(pin(clean_names(source.model), shapes))
 
 
-def vectors(source: Source, inputs: Arrays, flops: int) -> Vectors:
-    """Runs the source. `flops`: how many operations a run takes; 0 asks for float64 however long it takes."""
+def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> Vectors:
+    """Runs the source. `flops`: how many operations a run takes; 0 asks for float64 however long it takes.
+
+    Raises InputError where the source fails on the inputs and its outputs are needed."""
     if source.run is None:
         return Vectors(inputs, {}, None, "", "neither onnxruntime nor a reference can run it here")
     shapes = " ".join(f"{name}={','.join(map(str, a.shape))}" for name, a in inputs.items())
     hint = f"\nThe inputs' sizes are {shapes}; where others are meant, give them with --shape NAME=…"
-    outputs = run_source(source, inputs, hint)
+    try:
+        outputs = run_source(source, inputs, hint)
+    except InputError as error:
+        if needed:
+            raise
+        return Vectors(inputs, {}, None, "", str(error))
     quick = source.framework == "pytorch" or (flops <= SLOW_FLOPS and _weight_bytes(source) <= LARGE_BYTES)
     exact = _exact(source, inputs) if quick else None
     if exact is None:
