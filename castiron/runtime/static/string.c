@@ -13,3 +13,9 @@ char *strchr(const char *text, int c) {
         if (!*text) return NULL;
     return (char *)text;
 }
+
+int strncmp(const char *a, const char *b, size_t size) {
+    for (; size; --size, ++a, ++b)
+        if (*a != *b || !*a) return (unsigned char)*a - (unsigned char)*b;
+    return 0;
+}
