@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ from castiron.graph.sizes import infer_sizes
 from castiron.graph.unify import unify
 from castiron.graph.unroll import unroll
 from castiron.graph.upgrade import upgrade
+from castiron.lab.judge import judge
 from castiron.lab.native import alone, run_artifact, runnable
 from castiron.lab.reference import Vectors, reference_inputs, vectors
-from castiron.lab.verify import Verdict, verify
+from castiron.lab.verify import Verdict
 from castiron.options import BuildOptions, Form, Weights
 from castiron.program.bounds import bounds
 from castiron.program.check import check
@@ -118,7 +120,7 @@ def build(
             progress(f"running the source ({source.framework})")
             references = running.result()
         make(parts, packed, selftest(compiled, references, chosen.error_budget), chosen, place, progress)
-        checked = check_built(place, chosen, references, progress)
+        checked = check_built(place, chosen, source, references, progress)
     return _report(target, compiled, chosen, parts.packed_bytes, references, checked, started)
 
 
@@ -156,7 +158,7 @@ def compile_programs(program: Program, dump: Dump, notes: Notes = NOBODY) -> tup
     return plan(prepare, places), plan(forward, places), places
 
 
-def check_built(place: Staging, options: BuildOptions, references: Vectors, say: Progress) -> Checked:
+def check_built(place: Staging, options: BuildOptions, source: Source, references: Vectors, say: Progress) -> Checked:
     """Verdicts on a built artifact; MismatchError where one is not OK."""
     if not options.verify:
         return Checked((), "--no-verify")
@@ -165,8 +167,8 @@ def check_built(place: Staging, options: BuildOptions, references: Vectors, say:
         return Checked((), references.missing or f"no qemu-{target.arch} on this machine")
     say("comparing with the source")
     path, form = (place.program, Form.EXE) if needs_program(options.form, target) else (place.output, options.form)
-    found = run_artifact(path, form, references.inputs, target.emulator)
-    verdicts = verify(found, references.outputs, references.exact, options.error_budget, references.own)
+    run = partial(run_artifact, path, form, emulator=target.emulator)
+    verdicts = judge(run, source, references, options.error_budget, say)
     wrong = [v for v in verdicts if not v.ok]
     if wrong:
         listed = "; ".join(f"output {v.name!r}: {v.reason}" for v in wrong)
@@ -186,8 +188,7 @@ def check_artifact(
         raise InputError(f"{model}: {references.missing}, so there is nothing to compare {artifact} with")
     say("running the artifact")
     with alone(artifact) as copy:
-        found = run_artifact(copy, form, references.inputs, emulator)
-    return verify(found, references.outputs, references.exact, budget, references.own)
+        return judge(partial(run_artifact, copy, form, emulator=emulator), source, references, budget, say)
 
 
 def _report(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,12 +75,17 @@ def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> 
         return Vectors(inputs, outputs, None, source.framework)
     own = _errors(outputs, exact)
     repeats = min(REPEATS, int(SLOW_FLOPS // max(flops, 1))) if any(outputs[n].size < MANY for n in own) else 0
-    for seed in range(repeats):
-        near = _near(inputs, seed)
-        more = _exact(source, near)
-        if more is not None:
-            own = {name: max(own[name], error) for name, error in _errors(run_source(source, near), more).items()}
+    for sample in samples(source, inputs, repeats):
+        if sample.exact is not None:
+            own = {name: max(own[name], e) for name, e in _errors(sample.outputs, sample.exact).items()}
     return Vectors(inputs, outputs, exact, source.framework, own=own)
+
+
+def samples(source: Source, inputs: Arrays, count: int) -> Iterator[Vectors]:
+    """The source on `count` more inputs like these, in float64 too."""
+    for seed in range(count):
+        near = _near(inputs, seed)
+        yield Vectors(near, run_source(source, near), _exact(source, near), source.framework)
 
 
 def _near(inputs: Arrays, seed: int) -> dict[str, np.ndarray]:

@@ -80,8 +80,13 @@ def _verdict(
         return Verdict(name, source.size, difference, ulp, allowed=allowed, reason=reason)
     error, own = distance(found, exact), max(distance(source, exact), typical)
     allowed = max(budget * own, ROUNDINGS * rounding(source))
-    reason = f"error {error:.3g} against float64, {allowed:.3g} allowed ({budget:g} × the source's own)"
-    return Verdict(name, source.size, difference, ulp, error, own, allowed, "" if error <= allowed else reason)
+    reason = "" if error <= allowed else error_reason(error, allowed, budget)
+    return Verdict(name, source.size, difference, ulp, error, own, allowed, reason)
+
+
+def error_reason(error: float, allowed: float, budget: float) -> str:
+    """Why an output is not exact enough."""
+    return f"error {error:.3g} against float64, {allowed:.3g} allowed ({budget:g} × the source's own)"
 
 
 def tolerance(source: np.ndarray, exact: np.ndarray | None, budget: float, typical: float = 0.0) -> float:
