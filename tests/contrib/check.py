@@ -28,10 +28,12 @@ def case(
     rtol: float = 1e-4,
     atol: float = 1e-5,
     version: int = 21,
+    like: Case | None = None,
     **attributes: Any,
 ) -> Case:
     """`sets`: the inputs, once a run; a dimension whose size varies among them is symbolic. `known`: initializers by
-    position (None in `sets`). `outputs`: names, "" where one is not wanted; `types`: where they are not the input's."""
+    position (None in `sets`). `outputs`: names, "" where one is not wanted; `types`: where they are not the input's.
+    `like`: a case with the same outputs, of a form that onnxruntime's CPU provider has."""
     held = known or {}
     first = sets[0]
     names = ["" if a is None and i not in held else f"x{i}" for i, a in enumerate(first)]
@@ -48,7 +50,12 @@ def case(
     graph = onnx.helper.make_graph([node], name, ports, results, weights)
     versions = [onnx.helper.make_opsetid("", version), onnx.helper.make_opsetid(MICROSOFT, 1)]
     versions += [onnx.helper.make_opsetid("ai.onnx.ml", 5)]
-    return of_model(name, onnx.helper.make_model(graph, opset_imports=versions, ir_version=10), sets, rtol, atol)
+    model = onnx.helper.make_model(graph, opset_imports=versions, ir_version=10)
+    if like is None:
+        return of_model(name, model, sets, rtol, atol)
+    fed = [[a for a in arrays if a is not None] for arrays in sets]
+    data = [(given, wanted) for given, (_, wanted) in zip(fed, like.data, strict=True)]
+    return Case(f"test_{name}", op_type, model, data, rtol, atol)
 
 
 def of_model(name: str, model: onnx.ModelProto, sets: Sequence[Arrays], rtol: float, atol: float) -> Case:
