@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 pytest.importorskip("onnxruntime")
 
-from contrib.check import case, check
+from contrib.check import case, check, of_model
 
 _RANDOM = np.random.default_rng(13)
 INT32, FLOAT = 6, 1
@@ -142,3 +143,70 @@ def test_rotary() -> None:
             case("rotary_part", "RotaryEmbedding", part, rotary_embedding_dim=8, num_heads=2),
         ]
     )
+
+
+def _gqa(batch: int, length: int, past: int, ends: list[int], *rest: np.ndarray | None, buffer: int = 0) -> list:
+    caches = [f(batch, 2, buffer or past, 16) for _ in range(2)]
+    queries = [f(batch, length, 64), f(batch, length, 32), f(batch, length, 32)]
+    return [*queries, *caches, np.array(ends, np.int32), None, *rest]
+
+
+def _total(count: int) -> dict:
+    """The total length is known in most models: they take it from the shape of the mask."""
+    return {"known": {6: np.array([count], np.int32)}, "outputs": ("y", "present_key", "present_value")}
+
+
+def test_group_query() -> None:
+    at = {"num_heads": 4, "kv_num_heads": 2}
+    turn = {"do_rotary": 1}
+    tables = [f(16, 8), f(16, 8)]
+    packed = [[f(1, 3, 128), None, None, f(1, 2, 4, 16), f(1, 2, 4, 16), np.array([6], np.int32), None, *tables]]
+    check(
+        [
+            case("gqa_first", "GroupQueryAttention", [_gqa(2, 5, 0, [4, 4])], **_total(5), **at),
+            case("gqa_next", "GroupQueryAttention", [_gqa(2, 1, 4, [4, 4], *tables)], **_total(5), **at, **turn),
+            case("gqa_buffer", "GroupQueryAttention", [_gqa(2, 1, 4, [3, 5], *tables, buffer=9)], **_total(6), **at, **turn),
+            case("gqa_turned", "GroupQueryAttention", [_gqa(1, 3, 0, [2], *tables)], rotary_interleaved=1, **_total(3),
+                 **at, **turn),
+            case("gqa_window", "GroupQueryAttention", [_gqa(1, 6, 0, [5])], local_window_size=3, **_total(6), **at),
+            case("gqa_window_next", "GroupQueryAttention", [_gqa(1, 1, 6, [6])], local_window_size=3, **_total(7), **at),
+            case("gqa_softcap", "GroupQueryAttention", [_gqa(1, 3, 2, [4])], softcap=0.5, scale=0.7, **_total(5), **at),
+            case("gqa_packed", "GroupQueryAttention", packed, **_total(7), **at, **turn),
+            case("gqa_bias", "GroupQueryAttention", [_gqa(1, 2, 3, [4], None, None, None, f(1, 4, 2, 5))], **_total(5), **at),
+        ]
+    )  # fmt: skip
+
+
+def test_group_query_of_a_decoder() -> None:
+    """Lengths from the mask, as exporters write them; all sizes are told at run time, the cache may be empty."""
+    make, node, info = onnx.helper, onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    names = ["q", "k", "v", "pk", "pv", "ends", "total", "cos", "sin"]
+    nodes = [
+        node("ReduceSum", ["mask", "one"], ["count"], keepdims=0),
+        node("Sub", ["count", "one"], ["last"]),
+        node("Cast", ["last"], ["ends"], to=INT32),
+        node("Shape", ["mask"], ["shape"]),
+        node("Gather", ["shape", "one0"], ["length"]),
+        node("Cast", ["length"], ["total"], to=INT32),
+        node("GroupQueryAttention", names, ["y", "k2", "v2"], domain="com.microsoft", num_heads=4, kv_num_heads=2,
+             do_rotary=1),
+    ]  # fmt: skip
+    sizes = {
+        "q": ("B", "S", 64),
+        "k": ("B", "S", 32),
+        "v": ("B", "S", 32),
+        "pk": ("B", 2, "P", 16),
+        "pv": ("B", 2, "P", 16),
+    }
+    ports = [*(info(n, 1, s) for n, s in sizes.items()), info("mask", 7, ("B", "T"))]
+    known = {"one": np.array([1]), "one0": np.array(1), "cos": f(16, 8), "sin": f(16, 8)}
+    held = [onnx.numpy_helper.from_array(a, n) for n, a in known.items()]
+    graph = make.make_graph(nodes, "decoder", ports, [info(n, 1, None) for n in ("y", "k2", "v2")], held)
+    versions = [make.make_opsetid("", 21), make.make_opsetid("com.microsoft", 1)]
+    model = make.make_model(graph, opset_imports=versions, ir_version=10)
+
+    def inputs(batch: int, length: int, past: int) -> list:
+        new, old = [f(batch, length, n) for n in (64, 32, 32)], [f(batch, 2, past, 16) for _ in range(2)]
+        return [*new, *old, np.ones((batch, length + past), np.int64)]
+
+    check([of_model("decoder", model, [inputs(2, 3, 0), inputs(1, 4, 5), inputs(3, 1, 7)], 1e-4, 1e-5)])

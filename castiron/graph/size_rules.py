@@ -113,6 +113,19 @@ def where(ctx: ShapeInferenceContext, node: ir.Node) -> None:
         ctx.set_symbolic_value(node.outputs[0], [a if c else b for c, a, b in zip(condition, first, second)])
 
 
+def extreme(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """Max and Min of vectors and scalars whose elements are sizes."""
+    _library(node.op_type)(ctx, node)
+    found = [ctx.get_symbolic_value(v) if v is not None else None for v in node.inputs]
+    vectors = [v for v in found if v is not None]
+    count = max((len(v) for v in vectors), default=0)
+    if not count or len(vectors) < len(node.inputs) or any(len(v) not in (1, count) for v in vectors):
+        return
+    choose = sympy.Max if node.op_type == "Max" else sympy.Min
+    elements = [choose(*(_expr(v[i % len(v)]) for v in vectors)) for i in range(count)]
+    ctx.set_symbolic_value(node.outputs[0], [_dim(e) for e in elements])
+
+
 def squeeze(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     """Axes that only the run knows leave no size known."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None
@@ -225,6 +238,8 @@ RULES = {
     "ConstantOfShape": constant_of_shape,
     "Equal": equal,
     "Loop": loop,
+    "Max": extreme,
+    "Min": extreme,
     "Pad": pad,
     "Resize": resize,
     "Slice": slice_,

@@ -119,14 +119,15 @@ def _stacked(
     return [y, body.op("Concat", *(body.op("Unsqueeze", v, [0]) for v in (keys, values)), axis=0)]
 
 
-def _refuse(body: Body, *names: str) -> None:
+def refuse(body: Body, *names: str) -> None:
+    """Unsupported where one of these attributes is set."""
     for name in names:
         if body.attribute(name, 0):
             body.fail(f"attribute {name}")
 
 
 def _attention(body: Body) -> Values:
-    _refuse(body, "do_rotary", "past_present_share_buffer")
+    refuse(body, "do_rotary", "past_present_share_buffer")
     bias = body.optional(2)
     projected = body.op("MatMul", body.input(0), body.input(1))
     projected = projected if bias is None else body.op("Add", projected, bias)
@@ -135,7 +136,7 @@ def _attention(body: Body) -> Values:
 
 def _quantized_attention(body: Body) -> Values:
     """Inputs and weights are integers; the products are scaled once."""
-    _refuse(body, "do_rotary", "past_present_share_buffer")
+    refuse(body, "do_rotary", "past_present_share_buffer")
     operands = body.input(0), body.input(1), scalar(body, 6), scalar(body, 7)
     total = body.cast(body.op("MatMulInteger", *operands), DataType.FLOAT)
     factor = body.op("Mul", scalar(body, 3), scalar(body, 4))
@@ -191,7 +192,7 @@ def _biases(body: Body, query: ir.Value, bias: ir.Value) -> list[ir.Value]:
 def _rotary(body: Body) -> Values:
     """The standard's RotaryEmbedding; position_ids may be one number, where the sequence starts."""
     x, positions = body.input(0), body.input(1)
-    _refuse(body, "is_packed_batching")
+    refuse(body, "is_packed_batching")
     axis = 1 if rank(x) == 3 else 2
     if rank(positions) == 1:
         places = body.op("Add", upto(body, extent(body, x, axis)), positions)
