@@ -139,3 +139,20 @@ def test_conv(domain: str) -> None:
         last = [inputs(n, many, zeros, last=True) for n in (1, 3)]
         cases.append(case("conv_last", "QLinearConv", last, domain=domain, channels_last=1, **at, **STEP))
     check(cases)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_lstm(columns: bool) -> None:
+    """onnxruntime quantizes the state at each step, castiron does not: they differ by some steps of 1/127."""
+    hidden, features, directions = 6, 5, 2
+    shape = (directions, 4 * hidden) if columns else (directions,)
+    held = {
+        1: q(np.int8, directions, features, 4 * hidden),
+        2: q(np.int8, directions, hidden, 4 * hidden),
+        3: _RANDOM.standard_normal((directions, 8 * hidden)).astype(np.float32),
+        **{n: (_RANDOM.random(shape) / 200 + 0.001).astype(np.float32) for n in (8, 10)},
+        **{n: np.zeros(shape, np.int8) for n in (9, 11)},
+    }
+    sets = [[_RANDOM.standard_normal((t, b, features)).astype(np.float32), *[None] * 11] for t, b in ((4, 2), (7, 1))]
+    at = {"hidden_size": hidden, "direction": "bidirectional", "outputs": ("y", "h", "c"), "rtol": 0.05, "atol": 0.05}
+    check([case(f"lstm_{columns}", "DynamicQuantizeLSTM", sets, known=held, **at)])

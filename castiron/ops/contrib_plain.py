@@ -60,8 +60,20 @@ def inverse_root(body: Body, x: ir.Value, axis: int, epsilon: float) -> ir.Value
     return body.op("Reciprocal", body.op("Sqrt", body.op("Add", mean, body.constant(epsilon, ir.DataType.FLOAT))))
 
 
+def _conv_transpose(body: Body) -> Values:
+    """ConvTranspose whose pads are an input, known at build."""
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "strides")
+    attributes = {n: body.attribute(n) for n in names}
+    pads = body.known(2)
+    if pads is None and body.optional(2) is not None:
+        body.fail("pads that are not known at build")
+    given = None if pads is None else [int(p) for p in pads]
+    return [body.op("ConvTranspose", body.input(0), body.input(1), body.optional(3), pads=given, **attributes)]
+
+
 EXPANSIONS: dict[str, Expand] = {
     **dict.fromkeys(SAME, _same),
+    "ConvTransposeWithDynamicPads": _conv_transpose,
     "ExpandDims": _expand_dims,
     "Pad": _pad,
     "Range": _range,

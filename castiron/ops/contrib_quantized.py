@@ -197,7 +197,27 @@ def _of_channels(body: Body, x: ir.Value, dimensions: int) -> ir.Value:
     return body.op("Reshape", x, [-1, *[1] * (dimensions - 2)])
 
 
+def _lstm(body: Body) -> Values:
+    """LSTM with weights [directions, input, 4 * hidden] of integers, scaled by direction or by column.
+
+    onnxruntime also quantizes the input and, at each step, the state, to 8 bits; here they stay as they are."""
+
+    def weights(number: int, scale: int) -> ir.Value:
+        codes, zero = body.cast(body.input(number), FLOAT), body.cast(body.input(scale + 1), FLOAT)
+        factors = body.input(scale)
+        if rank(factors) == 1:
+            zero, factors = body.op("Unsqueeze", zero, [1]), body.op("Unsqueeze", factors, [1])
+        away = body.op("Sub", codes, body.op("Unsqueeze", zero, [1]))
+        return body.op("Transpose", body.op("Mul", away, body.op("Unsqueeze", factors, [1])), perm=[0, 2, 1])
+
+    given = [body.optional(n) for n in range(3, 8)]
+    attributes = {n: a.value for n, a in body.node.attributes.items()}
+    outputs = len(body.node.outputs)
+    return body.ops("LSTM", outputs, body.input(0), weights(1, 8), weights(2, 10), *given, **attributes)
+
+
 EXPANSIONS: dict[str, Expand] = {
+    "DynamicQuantizeLSTM": _lstm,
     "DynamicQuantizeMatMul": _dynamic_matmul,
     "MatMulIntegerToFloat": _matmul_to_float,
     "NhwcMaxPool": _nhwc_max_pool,
