@@ -183,6 +183,43 @@ def verify(
     verify_command(artifact, against, shape or [], error_budget, json)
 
 
+@app.command(
+    **_examples(
+        "castiron forms net.py:make --out net-forms",
+        "castiron forms model.onnx --forms castiron,onnx --runs 50",
+        "castiron forms model.onnx --forms mine.toml",
+    )
+)
+def forms(
+    model: Model,
+    names: Annotated[
+        str | None,
+        typer.Option("--forms", metavar="NAMES", help="Which, by commas; FILE.toml adds your own. Default: all."),
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Timed runs of each form.")] = 20,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that each form may use.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write; default: NAME-forms.")
+    ] = None,
+    shape: Shapes = None,
+    json: Json = False,
+) -> None:
+    """Ship MODEL in every way there is, check that all agree, and measure what each really costs.
+
+    Forms: source (safetensors and the module's code), torchscript, torchscript-trace, torchscript-cpp, export (.pt2),
+    aotinductor, aotinductor-cpp, onnx, castiron, castiron-file, castiron-safetensors, castiron-burnpack,
+    castiron-library. Each runs in processes of its own, from start to exit, interleaved with the others; each is copied
+    alone to an empty folder and must work there. DIR gets report.html, report.json, and a folder a form.
+
+    FILE.toml holds [[form]] tables: name, run (a command; {here} is the form's folder, {files} a .npy an input, {inputs}
+    the same as .npz, {outputs} the file to write, else it prints JSON), and if need be build (a command; {source} is the
+    folder of FILE.toml, {model} the model), model and program (what ships), repeat (many calls in one process).
+    """
+    from castiron.cli.forms import forms_command
+
+    forms_command(model, names.split(",") if names else [], out, runs, threads, shape or [], json)
+
+
 @app.command(**_examples("castiron inspect model.onnx", "castiron inspect ./model --json"))
 def inspect(
     file: Annotated[

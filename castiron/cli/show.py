@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json as json_module
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
+import typer
 from rich.console import Console
 
+from castiron.lab.figures import number as number
+from castiron.lab.figures import size as size
 from castiron.toolchain.zig import Progress
 
 
@@ -42,18 +47,13 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def size(count: float) -> str:
-    """Bytes for a reader: 19.4 KiB."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.2f} GiB"
-
-
-def number(value: float | None) -> str:
-    """A figure of a table: three digits, or a dash where there is none."""
-    return "–" if value is None or math.isnan(value) else f"{value:.3g}"
+def conclude(ok: bool, entries: Sequence[Mapping[str, object]], shown: str, json: bool, hint: str = "") -> NoReturn:
+    """Prints a comparison, as JSON or as its table and OK or MISMATCH with a hint; ends with status 0 or 1."""
+    if json:
+        print(json_module.dumps({"ok": ok, "outputs": entries, **({"hint": hint} if hint else {})}))
+    else:
+        print("\n".join([shown, "OK" if ok else "MISMATCH", *([hint] if hint else [])]))
+    raise typer.Exit(0 if ok else 1)
 
 
 def json_number(value: float | None) -> float | None:

@@ -22,13 +22,14 @@ PATIENCE = 300
 class Runs:
     """What the runs of a command took. walls: milliseconds from start to exit; peak: KiB, the highest of all runs;
     private, shared: KiB at the exit of one more run, 0 where that was not asked for or the system does not tell;
-    failure: what the command said where a run failed (status or signal, then its standard error), or empty."""
+    failure: how the first run that failed ended, or empty; said: what they all wrote to standard error."""
 
     walls: tuple[float, ...]
     peak: int
     private: int = 0
     shared: int = 0
     failure: str = ""
+    said: str = ""
 
 
 class Spawner:
@@ -66,9 +67,9 @@ class Spawner:
             raise
         rows = [[int(word) for word in row.split()] for row in out.splitlines()]
         if child.returncode:
-            return Runs((), 0, failure=err.strip() or f"{command[0]} cannot be started")
+            return Runs((), 0, failure=err.strip() or f"{command[0]} cannot be started", said=err)
         last = rows.pop() if memory else [0, 0, 0]
         walls = tuple(wall / 1e6 for wall, _, _ in rows)
         ended = next((os.waitstatus_to_exitcode(status) for _, status, _ in rows if status), 0)
-        failure = "" if not ended else f"{how_it_ended(ended)}\n{err.strip()}"
-        return Runs(walls, max([last[0], *(peak for _, _, peak in rows)]), last[1], last[2], failure)
+        failure = how_it_ended(ended) if ended else ""
+        return Runs(walls, max([last[0], *(peak for _, _, peak in rows)]), last[1], last[2], failure, err)
