@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "castiron"
 
 # The straight line: a folder may import itself, what is before it, and what serves all (errors, options).
-LINE = ["program", "ops", "graph", "frontend", "emit", "toolchain", "artifact", "lab"]
+LINE = ["program", "ops", "graph", "frontend", "emit", "toolchain", "artifact", "weights", "lab"]
 EVERYONE = {"errors", "options"}
 # lab and what joins the stages may see everything but the command line
 JOINING = {"pipeline", "assemble", "dump", "cli", "__init__", "__main__"}
