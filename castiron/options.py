@@ -28,6 +28,13 @@ class Weights(StrEnum):
     FILE = "file"  # OUT.weights beside the file OUT
 
 
+class Adapter(StrEnum):
+    """From whose way of storing layers to whose."""
+
+    PYTORCH_TO_BURN = "pytorch-to-burn"
+    BURN_TO_PYTORCH = "burn-to-pytorch"
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """How to build.

@@ -17,9 +17,9 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from castiron import cli
 from castiron.errors import InputError, WeightsError
-from castiron.weights import convert
-from castiron.weights.convert import read
+from castiron.weights import convert, read
 from castiron.weights.stored import SIZES
 
 MLP = Path(__file__).parent.parent / "examples" / "mlp.safetensors"
@@ -384,3 +384,22 @@ def test_paths_and_options(tmp_path: Path) -> None:
     (tmp_path / "folder.bpk").mkdir()
     with pytest.raises(InputError, match="it is a folder"):
         convert(tmp_path / "folder.bpk", tmp_path / "a.bpk")
+
+
+# The commands --------------------------------------------------------------------------------------------------------
+
+
+def test_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["convert", str(MLP), "mlp.bpk", "--adapter", "pytorch-to-burn"]
+    for line, printed, status in (
+        (arguments, "mlp.bpk  4 tensors, 268 B, 2 transposed\n", 0),
+        (["inspect", "mlp.bpk"], "raw weights (burnpack 1)", 0),
+        ([*arguments, "--model", "mlp.onnx"], "--model mlp.onnx: layers are known of a PyTorch module", 2),
+        ([*arguments, "--linear", "fc1,fc2", "--json"], '"transposed": ["fc1.weight", "fc2.weight"]', 0),
+        (["convert", "mlp.bpk", "mlp.bpk", "--adapter", "pytorch-to-burn"], "stored the other way already", 3),
+    ):
+        monkeypatch.setattr(sys, "argv", ["castiron", *line])
+        assert cli.status() == status
+        out = capsys.readouterr()
+        assert printed in out.out + out.err

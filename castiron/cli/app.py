@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from castiron.options import Form, Weights
+from castiron.options import Adapter, Form, Weights
 
 
 def _examples(*lines: str, more: str = "") -> dict[str, Any]:
@@ -227,10 +227,45 @@ def inspect(
     ],
     json: Json = False,
 ) -> None:
-    """Describe a model, a weights file (.safetensors, .weights) or an artifact (executable, .so, .a)."""
+    """Describe a model, a weights file (.safetensors, .bpk, .weights) or an artifact (executable, .so, .a)."""
     from castiron.cli.inspect import inspect_command
 
     inspect_command(file, json)
+
+
+@app.command(
+    **_examples(
+        "castiron convert model.safetensors model.bpk",
+        "castiron convert model.bpk model.safetensors --adapter burn-to-pytorch",
+        "castiron convert model.safetensors model.bpk --adapter pytorch-to-burn --model net.py:make",
+    )
+)
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help=".safetensors or .bpk (burn's)", show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="the file to write, likewise", show_default=False)],
+    adapter: Annotated[
+        Adapter | None,
+        typer.Option("--adapter", help="Turn layers too: Linear weights transposed, norms' weight and bias renamed."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="file.py:function whose PyTorch module says what layers are."),
+    ] = None,
+    linear: Annotated[
+        str | None,
+        typer.Option("--linear", metavar="NAMES", help="Or the names of its Linear layers, by commas: head,blocks.*"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the weights of one file as another: .safetensors and burn's .bpk, both ways.
+
+    Without an adapter, names and bytes stay as they are. No file says of what class a layer is: an adapter takes a 2-D
+    weight for a Linear's where its bias fits, and a 1-D weight with a bias for a norm's; where that does not tell, it
+    stops, names the tensor, and asks for --model or --linear.
+    """
+    from castiron.cli.convert import convert_command
+
+    convert_command(source, target, adapter, model, linear.split(",") if linear is not None else None, json)
 
 
 @app.command(**_examples("castiron explain model.onnx", "castiron explain net.py:make --dump stages"))

@@ -11,8 +11,8 @@ from typing import Any
 from castiron.cli.show import size
 from castiron.errors import InputError
 from castiron.frontend.function import result_of
+from castiron.options import Adapter
 from castiron.weights import convert
-from castiron.weights.adapters import Adapter
 
 
 def convert_command(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
+from castiron import weights
 from castiron.artifact.files import PACKED_HEADER, PACKED_MAGIC
 from castiron.artifact.identify import Artifact
 from castiron.artifact.load import load
@@ -32,8 +32,8 @@ def describe(file: Path) -> dict[str, Any]:
         return _packed(file, start)
     if Artifact.is_binary(start):
         return _artifact(file)
-    if file.suffix == ".safetensors":
-        return _safetensors(file)
+    if file.suffix.lower() in weights.FORMATS:
+        return _raw(file)
     return _model(file)
 
 
@@ -68,31 +68,15 @@ def _artifact(file: Path) -> dict[str, Any]:
     return {"kind": kind, "target": found.target, "about": "runs on another machine; nothing more can be told here"}
 
 
-def _safetensors(file: Path) -> dict[str, Any]:
-    with file.open("rb") as stream:
-        head = stream.read(8)
-        length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
-        if not length or length > file.stat().st_size - 8:
-            raise WeightsError(f"{file}: the safetensors header is cut off or not one")
-        try:
-            header = dict(json.loads(stream.read(length)))
-        except (ValueError, TypeError) as error:
-            raise WeightsError(f"{file}: the safetensors header is not JSON: {error}") from None
-    rows = [_tensor(file, name, header[name]) for name in header if name != "__metadata__"]
-    there, wanted = file.stat().st_size - 8 - length, max((end for _, end in rows), default=0)
-    if there != wanted:
-        what = "cut off" if there < wanted else "too long"
-        raise WeightsError(f"{file} is {what}: its tensors take {wanted:,} bytes, {there:,} are there")
-    return {"kind": "raw weights (safetensors)", "tensors": [row for row, _ in rows]}
-
-
-def _tensor(file: Path, name: str, entry: Any) -> tuple[dict[str, Any], int]:
-    """A row for a tensor, and where it ends."""
-    try:
-        start, end = map(int, entry["data_offsets"])
-        return {"name": name, "type": str(entry["dtype"]), "shape": list(entry["shape"]), "bytes": end - start}, end
-    except (TypeError, KeyError, ValueError):
-        raise WeightsError(f"{file}: the safetensors header says nothing sensible of tensor {name!r}") from None
+def _raw(file: Path) -> dict[str, Any]:
+    index = weights.read(file)
+    told: dict[str, Any] = {"kind": f"raw weights ({index.kind})"}
+    if index.metadata:
+        told["metadata"] = dict(index.metadata)
+    if index.dropped:
+        told["more"] = list(index.dropped)
+    rows = [{"name": t.name, "type": t.dtype, "shape": list(t.shape), "bytes": t.size} for t in index.tensors]
+    return {**told, "tensors": rows}
 
 
 def _model(file: Path) -> dict[str, Any]:

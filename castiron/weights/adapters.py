@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
 from castiron.errors import InputError, WeightsError
+from castiron.options import Adapter
 from castiron.weights.stored import Stored
-
-
-class Adapter(StrEnum):
-    """From whose way of storing to whose."""
-
-    PYTORCH_TO_BURN = "pytorch-to-burn"
-    BURN_TO_PYTORCH = "burn-to-pytorch"
 
 
 @dataclass(frozen=True)

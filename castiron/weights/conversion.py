@@ -13,11 +13,12 @@ import numpy as np
 
 from castiron.artifact.files import whole
 from castiron.errors import InputError, WeightsError
+from castiron.options import Adapter
 from castiron.weights import burnpack, safetensors
-from castiron.weights.adapters import Adapted, Adapter, Layers, adapted, otherwise
+from castiron.weights.adapters import Adapted, Layers, adapted, otherwise
 from castiron.weights.stored import SIZES, Index, Stored, opened
 
-_FORMATS: Mapping[str, tuple[ModuleType, int]] = {
+FORMATS: Mapping[str, tuple[ModuleType, int]] = {
     ".safetensors": (safetensors, 1),
     ".bpk": (burnpack, burnpack.ALIGNMENT),
 }
@@ -85,9 +86,9 @@ def read(path: Path) -> Index:
 
 
 def _format(path: Path) -> tuple[ModuleType, int]:
-    if path.suffix.lower() not in _FORMATS:
-        raise InputError(f"{path}: files of weights are {' or '.join(_FORMATS)}")
-    return _FORMATS[path.suffix.lower()]
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: files of weights are {' or '.join(FORMATS)}")
+    return FORMATS[path.suffix.lower()]
 
 
 def _plan(index: Index, adapter: Adapter | str | None, module: Any, linear: Sequence[str] | None) -> dict[str, Adapted]:
