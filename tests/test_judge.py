@@ -28,10 +28,9 @@ class Noisy:
         return {"y": (inputs["x"].astype(np.float64) + error).astype(np.float32)}
 
 
-def judged(artifact: Noisy, source: Noisy) -> Verdict:
-    graph = ir.Graph([], [], nodes=[], name="g")
-    model = ir.Model(graph, ir_version=10)
-    it = Source("m", model, frozenset(), None, source, lambda i: {"y": i["x"].astype(np.float64)}, "onnx")
+def judged(artifact: Noisy, source: Noisy, plain: Noisy | None = None) -> Verdict:
+    model = ir.Model(ir.Graph([], [], nodes=[], name="g"), ir_version=10)
+    it = Source("m", model, frozenset(), None, source, lambda i: {"y": i["x"].astype(np.float64)}, "onnx", plain=plain)
     (verdict,) = judge(artifact, it, vectors(it, {"x": X}, 0), 2.0, lambda text: None)
     return verdict
 
@@ -58,3 +57,12 @@ def test_a_far_miss_is_wrong_at_once() -> None:
     for artifact in (Noisy(1e-2), Noisy(float("nan"))):
         assert not judged(artifact, Noisy(1e-5)).ok
         assert artifact.runs == 1
+
+
+def test_a_quantized_model_may_move_by_the_steps_that_its_source_moves_by() -> None:
+    assert judged(Noisy(3e-3), Noisy(1e-5), plain=Noisy(1e-5, 2e-3)).ok
+    assert not judged(Noisy(5e-3), Noisy(1e-5), plain=Noisy(1e-5, 2e-3)).ok
+
+
+def test_a_quantized_model_that_moves_far_still_has_a_limit() -> None:
+    assert not judged(Noisy(0.3), Noisy(1e-5), plain=Noisy(0.5)).ok

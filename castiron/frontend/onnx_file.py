@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,8 @@ _SETTINGS = {
     ("Upsample", 1),
 }  # fmt: skip
 """(operator, input) of floating-point inputs that steer an operator: no parameters, they must be known at build."""
+_QUANTIZES = re.compile("Quant|Integer|QLinear|^Q[A-Z]")
+"""In names of operators that round to few values."""
 _TWO_GIB = (1 << 31) - 1
 
 
@@ -65,7 +68,14 @@ def _is_parameter(value: ir.Value) -> bool:
 
 
 def _source(model: ir.Model, name: str, path: Path | None) -> Source:
-    return Source(name, model, parameters_of(model), None, _runner(model, path), _runner64(model, path), "onnx", path)
+    plain = _runner(model, path, optimized=False) if _is_quantized(model) else None
+    run, run64 = _runner(model, path), _runner64(model, path)
+    return Source(name, model, parameters_of(model), None, run, run64, "onnx", path, plain)
+
+
+def _is_quantized(model: ir.Model) -> bool:
+    """Whether some node rounds to few values, so that an error of rounding can become one of a whole step."""
+    return any(_QUANTIZES.search(node.op_type) for graph in graphs(model.graph) for node in graph)
 
 
 def _check(model: ir.Model, where: str) -> None:
@@ -104,13 +114,13 @@ def _check_defined(graph: ir.Graph, outer: set[ir.Value], where: str) -> None:
             raise ModelError(f"{where}: nothing makes the output {value.name!r}")
 
 
-def _runner(model: ir.Model, path: Path | None) -> Run:
+def _runner(model: ir.Model, path: Path | None, optimized: bool = True) -> Run:
     """The model under onnxruntime where it is installed, else under onnx.reference; made at the first call."""
     made: list[Run] = []
 
     def run(inputs: Arrays) -> dict[str, np.ndarray]:
         if not made:
-            made.append(_onnxruntime(model, path) or _reference(_proto(model, path)))
+            made.append(_onnxruntime(model, path, optimized) or _reference(_proto(model, path)))
         return made[0](inputs)
 
     return run
@@ -131,13 +141,15 @@ def _runner64(model: ir.Model, path: Path | None) -> Run:
     return run
 
 
-def _onnxruntime(model: ir.Model, path: Path | None) -> Run | None:
+def _onnxruntime(model: ir.Model, path: Path | None, optimized: bool) -> Run | None:
     try:
         import onnxruntime
     except ImportError:
         return None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what goes wrong comes as an exception
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if path is not None:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     else:

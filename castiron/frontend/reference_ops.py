@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
+from onnx.reference.ops.op_dequantize_linear import _CommonDequantizeLinear
 from onnx.reference.ops.op_max_pool import MaxPool as _SlowMaxPool
 
 
@@ -93,4 +94,8 @@ class BatchNormalization(BatchNormalization_14):  # type: ignore[misc]
         return super()._run(*inputs, epsilon, momentum, training)  # type: ignore
 
 
-OPERATORS = [BatchNormalization, Conv, GlobalMaxPool, MaxPool]
+class DequantizeLinear(_CommonDequantizeLinear):  # type: ignore[misc]  # onnx.reference has no types
+    """onnx.reference does not know it before opset 19."""
+
+
+OPERATORS = [BatchNormalization, Conv, DequantizeLinear, GlobalMaxPool, MaxPool]

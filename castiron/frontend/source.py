@@ -23,7 +23,8 @@ class Source:
     name: from the file, function or class. parameters: names of initializers that can be replaced at run time
     (of a PyTorch model the names in its state dict). inputs: example arrays by name, or None. run: the source
     framework's own forward pass; run64: the same in float64; None where there is none. framework: `pytorch` or `onnx`.
-    origin: the file.
+    origin: the file. plain: of a quantized model the forward pass without the framework's optimizations: where the two
+    differ, a rounding has moved a value to the next step of quantization.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Source:
     run64: Run | None
     framework: str
     origin: Path | None = None
+    plain: Run | None = None
 
 
 def load(

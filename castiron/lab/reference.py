@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from castiron.errors import CastironError, InputError
 from castiron.frontend.examples import example_inputs
-from castiron.frontend.source import Source
+from castiron.frontend.source import Source, load
 from castiron.graph.names import clean_names
+from castiron.graph.nodes import constant_of
 from castiron.graph.pin import pin
+from castiron.lab.compare import largest
 from castiron.lab.verify import distance
 
 Arrays = Mapping[str, np.ndarray]
@@ -25,6 +28,9 @@ LARGE_BYTES = 256 << 20
 
 MANY = 1000
 """Values from which on the largest error tells how exact the source is; that of fewer is luck."""
+
+STEP = 1 / 32
+"""The most that a rounding is taken to change in an output of a quantized model: what moves further is broken."""
 
 REPEATS = 8
 """Further runs that make up for few values."""
@@ -71,13 +77,14 @@ def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> 
         return Vectors(inputs, {}, None, "", str(error))
     quick = source.framework == "pytorch" or (flops <= SLOW_FLOPS and _weight_bytes(source) <= LARGE_BYTES)
     exact = _exact(source, inputs) if quick else None
+    steps = _steps(source, inputs)
     if exact is None:
-        return Vectors(inputs, outputs, None, source.framework)
-    own = _errors(outputs, exact)
+        return Vectors(inputs, outputs, None, source.framework, own=steps)
+    own = _largest(_errors(outputs, exact), steps)
     repeats = min(REPEATS, int(SLOW_FLOPS // max(flops, 1))) if any(outputs[n].size < MANY for n in own) else 0
     for sample in samples(source, inputs, repeats):
         if sample.exact is not None:
-            own = {name: max(own[name], e) for name, e in _errors(sample.outputs, sample.exact).items()}
+            own = _largest(own, _errors(sample.outputs, sample.exact))
     return Vectors(inputs, outputs, exact, source.framework, own=own)
 
 
@@ -86,6 +93,21 @@ def samples(source: Source, inputs: Arrays, count: int) -> Iterator[Vectors]:
     for seed in range(count):
         near = _near(inputs, seed)
         yield Vectors(near, run_source(source, near), _exact(source, near), source.framework)
+
+
+def _steps(source: Source, inputs: Arrays) -> dict[str, float]:
+    """How far roundings move the outputs of a quantized model, within STEP of their range; nothing for others."""
+    steps: dict[str, float] = {}
+    if source.plain is not None:
+        for near in (inputs, *(_near(inputs, seed) for seed in range(REPEATS))):
+            outputs = run_source(source, near)
+            moved = _errors(outputs, source.plain(near))
+            steps = _largest(steps, {name: min(e, STEP * largest(outputs[name])) for name, e in moved.items()})
+    return steps
+
+
+def _largest(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(a.get(name, 0.0), b.get(name, 0.0)) for name in (*a, *b)}
 
 
 def _near(inputs: Arrays, seed: int) -> dict[str, np.ndarray]:
@@ -125,6 +147,15 @@ def run_source(source: Source, inputs: Arrays, hint: str = "") -> Arrays:
         raise
     except Exception as error:  # whatever the framework raises, in its own classes
         raise InputError(f"the source itself ({source.framework}) fails on these inputs: {error}{hint}") from error
+
+
+def varies(model: str) -> bool:
+    """Whether a function that makes a model gives it other weights at each call; of a file never."""
+    if Path(model).is_file():
+        return False
+    first, second = (load(model).model.graph.initializers for _ in range(2))
+    pairs = [(constant_of(value), constant_of(second.get(name))) for name, value in first.items()]
+    return any(a is None or b is None or a.tobytes() != b.tobytes() for a, b in pairs)
 
 
 def _exact(source: Source, inputs: Arrays) -> Arrays | None:

@@ -75,7 +75,7 @@ def _verdict(
         wrong = int((found != source).sum())
         return Verdict(name, source.size, difference, reason=f"{wrong:,} of {source.size:,} differ" if wrong else "")
     if exact is None or exact.shape != source.shape:
-        allowed = tolerance(source, None, budget)
+        allowed = tolerance(source, None, budget, typical)
         reason = "" if difference <= allowed else f"differs by {difference:.3g} from the source, {allowed:.3g} allowed"
         return Verdict(name, source.size, difference, ulp, allowed=allowed, reason=reason)
     error, own = distance(found, exact), max(distance(source, exact), typical)
@@ -95,7 +95,7 @@ def tolerance(source: np.ndarray, exact: np.ndarray | None, budget: float, typic
         return 0.0
     floor = ROUNDINGS * rounding(source)
     if exact is None or exact.shape != source.shape:
-        return RELATIVE * largest(source) + floor
+        return max(RELATIVE * largest(source), budget * typical) + floor
     own = max(distance(source, exact), typical)
     return max(budget * own, floor) + own
 
