@@ -71,7 +71,7 @@ static void ci_gru_step(const ci_recurrent *p, const ci_state *state, int64_t st
         float *h = state->h + n * hidden;
         ci_gru_cell(p, p->gates + (time * p->batch + n) * width, state->product + n * width, h);
         if (p->y)
-            memcpy(ci_output(p, time, n), h, hidden * sizeof *h);
+            memcpy(ci_state_out(p, time, n), h, hidden * sizeof *h);
     }
 }
 

@@ -71,7 +71,7 @@ void CI(lstm)(const ci_run *run, const ci_recurrent *p)
             ci_lstm_cell(p, p->gates + (time * p->batch + n) * 4 * hidden, state.product + n * 4 * hidden, h,
                          state.c + n * hidden);
             if (p->y)
-                memcpy(ci_output(p, time, n), h, hidden * sizeof *h);
+                memcpy(ci_state_out(p, time, n), h, hidden * sizeof *h);
         }
     }
     ci_recurrent_end(p, &state);

@@ -28,7 +28,7 @@ static inline int64_t ci_time(const ci_recurrent *p, int64_t n, int64_t step)
     return step >= length ? -1 : p->reverse ? length - 1 - step : step;
 }
 
-static inline float *ci_output(const ci_recurrent *p, int64_t time, int64_t n)
+static inline float *ci_state_out(const ci_recurrent *p, int64_t time, int64_t n)
 {
     return p->y + ((time * p->directions + p->direction) * p->batch + n) * p->hidden;
 }
@@ -58,7 +58,7 @@ static inline ci_state ci_recurrent_begin(const ci_recurrent *p, int64_t gates)
     ci_begin_state(state.c, p->c0, p);
     for (int64_t n = 0; p->y && n < p->batch; n++)
         for (int64_t time = ci_length(p, n); time < p->steps; time++)
-            memset(ci_output(p, time, n), 0, p->hidden * sizeof(float));
+            memset(ci_state_out(p, time, n), 0, p->hidden * sizeof(float));
     return state;
 }
 

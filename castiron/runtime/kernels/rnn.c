@@ -28,7 +28,7 @@ void CI(rnn)(const ci_run *run, const ci_recurrent *p)
                 h[j] = x[j] + product[j];
             ci_activate(p->activations[0], p->clip, h, hidden);
             if (p->y)
-                memcpy(ci_output(p, time, n), h, hidden * sizeof *h);
+                memcpy(ci_state_out(p, time, n), h, hidden * sizeof *h);
         }
     }
     ci_recurrent_end(p, &state);
