@@ -22,7 +22,10 @@ from hypothesis import strategies as st
 
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "castiron/runtime/core"
-EXE = [*sorted((ROOT / "castiron/runtime/exe").glob("*.c")), CORE / "reason.c", CORE / "json_reader.c"]
+EXE = [
+    *sorted((ROOT / "castiron/runtime/exe").glob("*.c")),
+    *(CORE / f"{name}.c" for name in ("error", "json_reader", "reason", "types")),
+]
 FAKE = ROOT / "tests/runtime_exe/fake.c"
 ZIG = [sys.executable, "-m", "ziglang", "cc"]
 TARGET = ["-target", "x86_64-linux-musl"] if os.uname().machine == "x86_64" else ["-target", "aarch64-linux-musl"]
@@ -123,7 +126,7 @@ class Numbers:
 @pytest.fixture(scope="session")
 def numbers(folder: Path) -> Numbers:
     path = str(folder / "numbers.so")
-    sources = [str(path) for path in EXE if path.stem in ("number", "bignum")]
+    sources = [str(path) for path in EXE if path.stem in ("number", "bignum", "error")]
     subprocess.run([*ZIG, "-O2", "-shared", "-fPIC", *sources, "-o", path], check=True)
     return Numbers(path)
 
@@ -364,7 +367,7 @@ def test_integers_and_booleans(build: Executable, kind: str, good: list[str], ba
 
 def test_names_in_json_may_be_escaped(build: Executable) -> None:
     assert run(build(ONE), stdin='\ufeff{"\\u0078": [[1,2,3]]}')[:2] == (0, b'{"y": [[2.0, 4.0, 6.0]]}\n')
-    assert "no input '????'" in run(build(ONE), stdin='{"\\ud83d\\ude00": 1}')[2]
+    assert "no input '\N{GRINNING FACE}'" in run(build(ONE), stdin='{"\\ud83d\\ude00": 1}')[2]
 
 
 def header(text: str, data: bytes = b"", version: int = 1) -> bytes:
@@ -375,7 +378,7 @@ def header(text: str, data: bytes = b"", version: int = 1) -> bytes:
     ("data", "words"),
     [
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }"), "damaged"),
-        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 3), }"), "cut off"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387903, 3), }"), "cut off"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }"), "cut off"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }", bytes(13)), "1 bytes too many"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1" + ",1" * 16 + "), }", bytes(4)), "damaged"),
@@ -538,7 +541,7 @@ def test_what_the_options_give(build: Executable) -> None:
     assert run(exe, "--version") == (0, b"fake (castiron 0.1)\n", "")
     status, out, _ = run(exe, "-h")
     assert status == 0
-    assert b"  x                float32 [N, 3]\n" in out
+    assert b"  x                float32 [N,3]\n" in out
     info = json.loads(run(exe, "--info")[1])
     assert info["inputs"] == [{"name": "x", "type": "float32", "shape": ["N", 3]}]
     assert (info["isa"], info["source"], info["weights"]["source"]) == ("x86-64-v3", "test", "file")

@@ -6,7 +6,7 @@
    RUN goes through a session that lives as long as the process, and through fresh ones (users=3: of so many threads at
    once); all must agree. */
 #include "api.h"
-#include "core/error.h"
+#include "core/types.h"
 #include "core/weights.h"
 
 #include <inttypes.h>

@@ -64,8 +64,8 @@ int ci_pick_code(const ci_model *model, const ci_code **picked, ci_error *error)
         if (forced) return ci_fail(error, CI_BAD_INPUT, "CASTIRON_CPU=%s: this processor does not have it", forced);
     }
     if (forced)
-        return ci_fail(error, CI_BAD_INPUT, "CASTIRON_CPU=%.*s: model '%s' has code for %s only",
-                       64, forced, model->name, names);
+        return ci_fail(error, CI_BAD_INPUT, "CASTIRON_CPU=%s: model '%s' has code for %s only",
+                       forced, model->name, names);
     return ci_fail(error, CI_BAD_INPUT, "model '%s' has code for %s only, and this processor has none of these; "
                    "build it with a lower --cpu", model->name, names);
 }

@@ -13,6 +13,14 @@ bool ci_json_take(ci_json *json, char token) {
     return true;
 }
 
+bool ci_json_word(ci_json *json, const char *word) {
+    size_t length = strlen(word);
+    skip_space(json);
+    if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length)) return false;
+    json->at += length;
+    return true;
+}
+
 bool ci_json_ended(ci_json *json) {
     skip_space(json);
     return json->at == json->end;

@@ -16,6 +16,7 @@ typedef struct ci_slice {
 } ci_slice;
 
 bool ci_json_take(ci_json *json, char token);          /* white space, then this character */
+bool ci_json_word(ci_json *json, const char *word);    /* the same */
 bool ci_json_string(ci_json *json, ci_slice *string);  /* valid: escapes are known, no control characters */
 bool ci_json_integer(ci_json *json, int64_t *number);  /* 0 .. 2^62, without sign, fraction or exponent */
 bool ci_json_ended(ci_json *json);                     /* nothing but white space is left */

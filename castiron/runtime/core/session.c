@@ -3,6 +3,7 @@
 #include "sizes.h"
 #include "steps.h"
 #include "threads.h"
+#include "types.h"
 #include "weights.h"
 
 #include <inttypes.h>

@@ -1,23 +1,21 @@
 #include "sizes.h"
 
 #include "error.h"
+#include "types.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* "input 'y': expected float32[batch,4] with batch = 3, got float32[5,4]". size -1: no size to tell the value of. */
 static CI_COLD int fail_input(const ci_model *model, const ci_port *port, const ci_array *array, int32_t size, int64_t value,
                       ci_error *error) {
-    char expected[160], found[160], with[96];
-    ci_text text = ci_text_in(expected, sizeof expected);
+    ci_text text = ci_message(error);
+    ci_put(&text, "input '%s': expected %s", port->name, ci_type_name(port->type));
     ci_put_shape(&text, port->rank, port->dims, model->sizes);
-    text = ci_text_in(found, sizeof found);
+    if (size >= 0) ci_put(&text, " with %s = %" PRId64, model->sizes[size].name, value);
+    ci_put(&text, ", got %s", ci_type_name(array->type));
     if (array->rank < 0 || array->rank > CI_MAX_RANK) ci_put(&text, " of rank %d", array->rank);
     else ci_put_shape(&text, array->rank, array->dims, NULL);
-    text = ci_text_in(with, sizeof with);
-    if (size >= 0) ci_put(&text, " with %s = %" PRId64, model->sizes[size].name, value);
-    return ci_fail(error, CI_BAD_INPUT, "input '%s': expected %s%s%s, got %s%s", port->name, ci_type_name(port->type), expected,
-                   with, ci_type_name(array->type), found);
+    return CI_BAD_INPUT;
 }
 
 static int check_kinds(const ci_model *model, const ci_array *inputs, ci_error *error) {
@@ -67,11 +65,10 @@ int ci_outputs_of(const ci_model *model, const int64_t *sizes, ci_array *outputs
         for (int32_t d = 0; d < port->rank; ++d)
             outputs[i].dims[d] = port->dims[d] < 0 ? sizes[-1 - port->dims[d]] : port->dims[d];
         if (ci_array_bytes(port->type, port->rank, outputs[i].dims) >= 0) continue;
-        char shape[160];
-        ci_text text = ci_text_in(shape, sizeof shape);
+        ci_text text = ci_message(error);
+        ci_put(&text, "these input shapes would give output '%s' the impossible shape ", port->name);
         ci_put_shape(&text, port->rank, outputs[i].dims, NULL);
-        return ci_fail(error, CI_BAD_INPUT, "these input shapes would give output '%s' the impossible shape %s", port->name,
-                       shape);
+        return CI_BAD_INPUT;
     }
     return CI_OK;
 }

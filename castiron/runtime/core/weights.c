@@ -7,6 +7,7 @@
 #include "error.h"
 #include "safetensors.h"
 #include "steps.h"
+#include "types.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -58,7 +59,7 @@ static int load_raw(ci_weights *weights, const char *path, const void *bytes, si
     const void **raw = calloc((size_t)model->weight_count + 1, sizeof *raw);
     if (!raw) return no_memory(error, "the list of weights", (int64_t)sizeof *raw * model->weight_count);
     ci_block copies = {0};
-    int status = ci_safetensors_read(model, path, bytes, size, raw, error);
+    int status = ci_safetensors_read((ci_tensors){.model = model, .raw = raw, .path = path, .error = error}, bytes, size);
     if (!status && model->packed_bytes) status = align_raw(model, raw, &copies, error);
     if (!status && model->packed_bytes) status = ci_prepare(weights, raw, error);
     ci_block_free(&copies);

@@ -7,18 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const ci_type_info *ci_type_info_of(int32_t type)
+size_t ci_io_bytes(int32_t type)
 {
-    static const ci_type_info types[] = {
-        {CI_FLOAT, 4, "float32", "<f4"},   {CI_DOUBLE, 8, "float64", "<f8"}, {CI_FLOAT16, 2, "float16", "<f2"},
-        {CI_BFLOAT16, 2, "bfloat16", "<f4"}, {CI_INT64, 8, "int64", "<i8"},  {CI_INT32, 4, "int32", "<i4"},
-        {CI_INT16, 2, "int16", "<i2"},     {CI_INT8, 1, "int8", "|i1"},      {CI_UINT64, 8, "uint64", "<u8"},
-        {CI_UINT32, 4, "uint32", "<u4"},   {CI_UINT16, 2, "uint16", "<u2"},  {CI_UINT8, 1, "uint8", "|u1"},
-        {CI_BOOL, 1, "bool", "|b1"},       {CI_STRING, 0, "string", ""},     {0, 0, "unknown", ""},
-    };
-    const ci_type_info *info = types;
-    while (info->type && info->type != type) info++;
-    return info;
+    return *ci_type_code(type) ? (size_t)ci_type_bytes(type) : 0;
 }
 
 bool ci_is_float(int32_t type)
@@ -67,38 +58,20 @@ void ci_inputs_free(ci_inputs *inputs)
     free(inputs->arrays);
 }
 
-/* The names of the inputs, for messages. */
-static void list_names(const ci_model *model, char *list, size_t room)
-{
-    size_t at = 0;
-    for (int32_t i = 0; i < model->input_count; i++) {
-        size_t length = strlen(model->inputs[i].name);
-        if (at + length + 6 > room) {
-            memcpy(list + at, "...", 3);
-            at += 3;
-            break;
-        }
-        memcpy(list + at, model->inputs[i].name, length);
-        at += length;
-        if (i + 1 < model->input_count) list[at++] = ',', list[at++] = ' ';
-    }
-    list[at] = 0;
-}
-
 int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, const char *where, int *index,
                    ci_error *error)
 {
     const ci_model *model = inputs->model;
-    char names[256];
     for (*index = 0; *index < model->input_count; ++*index) {
         const char *input = model->inputs[*index].name;
-        if (strlen(input) != length || memcmp(input, name, length)) continue;
+        if (!ci_same(name, length, input)) continue;
         if (!inputs->memory[*index]) return CI_OK;
-        return ci_refuse(error, CI_BAD_INPUT, "%s: input '%s' is given twice", where, input);
+        return ci_refuse(error, "%s: input '%s' is given twice", where, input);
     }
-    list_names(model, names, sizeof names);
-    return ci_refuse(error, CI_BAD_INPUT, "%s: the model has no input '%q'; its inputs: %s", where, length, name,
-                     names);
+    ci_text text = ci_message(error);
+    ci_put(&text, "%s: the model has no input '%.*s'; its inputs: ", where, (int)length, name);
+    for (int32_t i = 0; i < model->input_count; i++) ci_put(&text, i ? ", %s" : "%s", model->inputs[i].name);
+    return CI_BAD_INPUT;
 }
 
 static int next_input(const ci_inputs *inputs)
@@ -112,8 +85,7 @@ int ci_inputs_place(const ci_inputs *inputs, const char *where, int *index, ci_e
 {
     if (*index < 0) *index = next_input(inputs);
     if (*index >= 0) return CI_OK;
-    return ci_refuse(error, CI_BAD_INPUT, "%s: one array too many, the model takes %d", where,
-                     (int64_t)inputs->model->input_count);
+    return ci_refuse(error, "%s: one array too many, the model takes %d", where, inputs->model->input_count);
 }
 
 int ci_inputs_complete(const ci_inputs *inputs, ci_error *error)
@@ -121,7 +93,7 @@ int ci_inputs_complete(const ci_inputs *inputs, ci_error *error)
     int index = next_input(inputs);
     if (index < 0) return CI_OK;
     const char *name = inputs->model->inputs[index].name;
-    return ci_refuse(error, CI_BAD_INPUT,
+    return ci_refuse(error,
                      "input '%s' is missing: give it with --input %s=FILE or by name in JSON or .npz", name, name);
 }
 
@@ -130,16 +102,6 @@ int ci_inputs_complete(const ci_inputs *inputs, ci_error *error)
 static bool begins(const ci_bytes *bytes, const char *signature, size_t length)
 {
     return bytes->size >= length && !memcmp(bytes->data, signature, length);
-}
-
-static int read_npy(ci_inputs *inputs, ci_bytes *bytes, const char *where, int index, ci_error *error)
-{
-    int status = ci_inputs_place(inputs, where, &index, error);
-    if (!status) status = ci_npy_read(bytes, &inputs->model->inputs[index], where, &inputs->arrays[index], error);
-    if (status) return status;
-    inputs->memory[index] = bytes->data;
-    bytes->data = NULL;
-    return CI_OK;
 }
 
 int ci_inputs_read(ci_inputs *inputs, const char *path, int index, ci_error *error)
@@ -151,11 +113,11 @@ int ci_inputs_read(ci_inputs *inputs, const char *path, int index, ci_error *err
     bool npz = !status && (begins(&bytes, "PK\3\4", 4) || begins(&bytes, "PK\5\6", 4) || begins(&bytes, "PK\6\6", 4));
     if (!status) {
         if (ci_ends(path, ".npy") && !npy)
-            status = ci_refuse(error, CI_BAD_INPUT, "%s: not a .npy file, or cut off", path);
+            status = ci_refuse(error, "%s: not a .npy file, or cut off", path);
         else if (ci_ends(path, ".npz") && !npz)
-            status = ci_refuse(error, CI_BAD_INPUT, "%s: not a .npz file, or cut off", path);
+            status = ci_refuse(error, "%s: not a .npz file, or cut off", path);
         else if (npy)
-            status = read_npy(inputs, &bytes, where, index, error);
+            status = ci_npy_input(&bytes, where, inputs, index, error);
         else if (npz)
             status = ci_npz_read(&bytes, where, inputs, index, error);
         else

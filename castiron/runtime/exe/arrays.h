@@ -3,16 +3,11 @@
 #define CASTIRON_EXE_ARRAYS_H
 
 #include "../api.h"
+#include "../core/json_reader.h"
+#include "../core/types.h"
 #include "io.h"
 
-/* An element type as NumPy names it. */
-typedef struct ci_type_info {
-    uint8_t type, size;
-    char name[9]; /* "float32" */
-    char code[4]; /* "<f4", in .npy files; bfloat16 travels as "<f4" */
-} ci_type_info;
-
-const ci_type_info *ci_type_info_of(int32_t type); /* every type has one; text and unknown types have size 0 */
+size_t ci_io_bytes(int32_t type); /* of an element; 0 for types that text and files here do not hold */
 bool ci_is_float(int32_t type);
 bool ci_is_signed(int32_t type); /* an integer that can be negative */
 int64_t ci_array_count(const ci_array *array);

@@ -6,6 +6,6 @@
 #include "io.h"
 
 /* `session` may be NULL, where the weights cannot be loaded. */
-void ci_info(const ci_model *model, const ci_session *session, ci_out *out);
+void ci_info(const ci_model *model, const ci_session *session, ci_text *out);
 
 #endif

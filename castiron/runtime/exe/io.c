@@ -2,11 +2,9 @@
 
 #include "io.h"
 
-#include "number.h"
-
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,51 +17,19 @@
 
 /* Messages --------------------------------------------------------------------------------------------------------- */
 
-static size_t append(ci_error *error, size_t at, const char *text, size_t length)
+CI_NO_FLOATS int ci_refuse(ci_error *error, const char *format, ...)
 {
-    size_t room = sizeof error->text - 1 - at;
-    if (length > room) length = room;
-    memcpy(error->text + at, text, length);
-    return at + length;
-}
-
-static size_t append_foreign(ci_error *error, size_t at, const char *text, size_t length)
-{
-    enum { LONGEST = 60 };
-    for (size_t i = 0; i < length && i < LONGEST; i++) {
-        char c = text[i] < ' ' || text[i] > '~' ? '?' : text[i];
-        at = append(error, at, &c, 1);
-    }
-    return length > LONGEST ? append(error, at, "...", 3) : at;
-}
-
-int ci_refuse(ci_error *error, int status, const char *format, ...)
-{
+    ci_text text = ci_message(error);
     va_list list;
-    char number[CI_NUMBER_ROOM];
-    size_t at = 0;
     va_start(list, format);
-    for (; *format; format++) {
-        if (*format != '%') {
-            at = append(error, at, format, 1);
-        } else if (*++format == 's') {
-            const char *text = va_arg(list, const char *);
-            at = append(error, at, text, strlen(text));
-        } else if (*format == 'd') {
-            at = append(error, at, number, (size_t)ci_print_int(number, va_arg(list, int64_t)));
-        } else {
-            size_t length = va_arg(list, size_t);
-            at = append_foreign(error, at, va_arg(list, const char *), length);
-        }
-    }
+    ci_put_all(&text, format, list);
     va_end(list);
-    error->text[at] = 0;
-    return status;
+    return CI_BAD_INPUT;
 }
 
 int ci_no_memory(ci_error *error, int64_t bytes)
 {
-    return ci_refuse(error, CI_NO_MEMORY, "out of memory: cannot get %d bytes", bytes);
+    return ci_fail(error, CI_NO_MEMORY, "out of memory: cannot get %" PRId64 " bytes", bytes);
 }
 
 bool ci_ends(const char *text, const char *ending)
@@ -72,14 +38,12 @@ bool ci_ends(const char *text, const char *ending)
     return length >= wanted && !strcmp(text + length - wanted, ending);
 }
 
-/* Writing ---------------------------------------------------------------------------------------------------------- */
-
-void ci_out_open(ci_out *out, int fd)
+bool ci_same(const char *text, size_t length, const char *word)
 {
-    out->fd = fd;
-    out->code = 0;
-    out->used = 0;
+    return length == strlen(word) && !memcmp(text, word, length);
 }
+
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 static void write_all(ci_out *out, const char *data, size_t size)
 {
@@ -92,58 +56,51 @@ static void write_all(ci_out *out, const char *data, size_t size)
 
 void ci_out_flush(ci_out *out)
 {
-    write_all(out, out->buffer, out->used);
-    out->used = 0;
+    write_all(out, out->buffer, (size_t)(out->text.at - out->buffer));
+    out->text.at = out->buffer;
 }
 
-void ci_out_put(ci_out *out, const void *data, size_t size)
+static void write_through(ci_text *text, const void *data, size_t size)
 {
-    if (size > sizeof out->buffer - out->used) ci_out_flush(out);
-    if (size > sizeof out->buffer) {
+    ci_out *out = (ci_out *)text;
+    ci_out_flush(out);
+    if (size < sizeof out->buffer)
+        ci_put_bytes(text, data, size);
+    else
         write_all(out, data, size);
-        return;
-    }
-    memcpy(out->buffer + out->used, data, size);
-    out->used += size;
 }
 
-void ci_out_text(ci_out *out, const char *text)
+void ci_out_open(ci_out *out, int fd)
 {
-    ci_out_put(out, text, strlen(text));
+    out->text = ci_text_in(out->buffer, sizeof out->buffer);
+    out->text.write = write_through;
+    out->fd = fd;
+    out->code = 0;
 }
 
-void ci_out_int(ci_out *out, int64_t value)
+void ci_put_padded(ci_text *text, const char *string, int width)
 {
-    char text[CI_NUMBER_ROOM];
-    ci_out_put(out, text, (size_t)ci_print_int(text, value));
-}
-
-void ci_out_padded(ci_out *out, const char *text, int width)
-{
-    int spaces = (width < 0 ? -width : width) - (int)strlen(text);
-    if (width > 0) ci_out_text(out, text);
-    for (int i = 0; i < spaces; i++) ci_out_put(out, " ", 1);
-    if (width <= 0) ci_out_text(out, text);
+    int spaces = (width < 0 ? -width : width) - (int)strlen(string);
+    if (width > 0) ci_put_text(text, string);
+    for (int i = 0; i < spaces; i++) ci_put_text(text, " ");
+    if (width <= 0) ci_put_text(text, string);
 }
 
 int ci_out_status(ci_out *out, const char *path, ci_error *error)
 {
     if (!out->code) return CI_OK;
-    return ci_refuse(error, CI_BAD_INPUT, "%s: cannot write (%s)", path, ci_reason(out->code));
+    return ci_refuse(error, "%s: cannot write (%s)", path, ci_reason(out->code));
 }
 
 /* Files ------------------------------------------------------------------------------------------------------------ */
 
 static char *beside(const char *path)
 {
-    char number[CI_NUMBER_ROOM];
-    size_t length = strlen(path), digits = (size_t)ci_print_int(number, getpid());
-    char *name = malloc(length + digits + 6);
+    size_t size = strlen(path) + 32;
+    char *name = malloc(size);
     if (!name) return NULL;
-    memcpy(name, path, length);
-    memcpy(name + length, ".part", 5);
-    memcpy(name + length + 5, number, digits);
-    name[length + 5 + digits] = 0;
+    ci_text text = ci_text_in(name, size);
+    ci_put(&text, "%s.part%d", path, (int)getpid());
     return name;
 }
 
@@ -160,7 +117,7 @@ int ci_file_create(ci_file *file, const char *path, ci_error *error)
     file->out.fd = open(device ? path : file->temporary, flags, 0666);
     if (file->out.fd >= 0) return CI_OK;
     free(file->temporary);
-    return ci_refuse(error, CI_BAD_INPUT, "%s: cannot create (%s)", path, ci_reason(errno));
+    return ci_refuse(error, "%s: cannot create (%s)", path, ci_reason(errno));
 }
 
 int ci_file_close(ci_file *file, int status, ci_error *error)
@@ -195,7 +152,7 @@ int ci_read_all(const char *path, ci_bytes *bytes, ci_error *error)
     const char *name = standard ? "standard input" : path;
     int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_BINARY), code = 0;
     ssize_t count = 1;
-    if (fd < 0) return ci_refuse(error, CI_BAD_INPUT, "%s: cannot open (%s)", name, ci_reason(errno));
+    if (fd < 0) return ci_refuse(error, "%s: cannot open (%s)", name, ci_reason(errno));
     /* one byte more than the file, so that its end is seen without growing */
     size_t step = !fstat(fd, &status) && S_ISREG(status.st_mode) ? (size_t)status.st_size + 1 : 4096;
     bool fits = true;
@@ -209,5 +166,5 @@ int ci_read_all(const char *path, ci_bytes *bytes, ci_error *error)
     }
     if (!standard) close(fd);
     if (!fits) return ci_no_memory(error, (int64_t)(bytes->size + step));
-    return code ? ci_refuse(error, CI_BAD_INPUT, "%s: cannot read (%s)", name, ci_reason(code)) : CI_OK;
+    return code ? ci_refuse(error, "%s: cannot read (%s)", name, ci_reason(code)) : CI_OK;
 }

@@ -3,28 +3,26 @@
 #define CASTIRON_EXE_IO_H
 
 #include "../castiron.h"
+#include "../core/error.h"
 #include "../core/reason.h"
 
 enum { CI_MISMATCH = 1 }; /* exit status of a self-test that fails, beside those of ci_status */
 
-/* Fills in the message and gives `status`. In `format`: %s text, %d an int64_t, %q a size_t and as many characters that
-   someone else wrote, which are cut and made printable. */
-int ci_refuse(ci_error *error, int status, const char *format, ...);
+/* Fills in the message and gives CI_BAD_INPUT. */
+int ci_refuse(ci_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int ci_no_memory(ci_error *error, int64_t bytes);
 bool ci_ends(const char *text, const char *ending);
+bool ci_same(const char *text, size_t length, const char *word);
+void ci_put_padded(ci_text *text, const char *string, int width); /* right-aligned where the width is negative */
 
-/* A buffered writer. The first failure is kept in `code` (an errno) and silences the rest. */
+/* A file that is written through a buffer. The first failure is kept in `code` (an errno) and silences the rest. */
 typedef struct ci_out {
+    ci_text text; /* puts into the file; the functions that print take its address */
     int fd, code;
-    size_t used;
     char buffer[4096];
 } ci_out;
 
 void ci_out_open(ci_out *out, int fd);
-void ci_out_put(ci_out *out, const void *data, size_t size);
-void ci_out_text(ci_out *out, const char *text);
-void ci_out_int(ci_out *out, int64_t value);
-void ci_out_padded(ci_out *out, const char *text, int width); /* right-aligned where the width is negative */
 void ci_out_flush(ci_out *out);
 int ci_out_status(ci_out *out, const char *path, ci_error *error); /* after a flush */
 

@@ -1,8 +1,8 @@
 #include "json.h"
 
-#include "../core/json_reader.h"
 #include "number.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +22,10 @@ static int refuse(const reader *r, const char *at, const char *what)
         column++;
         if (*c == '\n') line++, column = 1;
     }
-    if (!r->port)
-        return ci_refuse(r->error, CI_BAD_INPUT, "%s: line %d, column %d: %s", r->where, line, column, what);
-    return ci_refuse(r->error, CI_BAD_INPUT, "input '%s': %s: line %d, column %d: %s", r->port->name, r->where, line,
-                     column, what);
+    ci_text text = ci_message(r->error);
+    if (r->port) ci_put(&text, "input '%s': ", r->port->name);
+    ci_put(&text, "%s: line %" PRId64 ", column %" PRId64 ": %s", r->where, line, column, what);
+    return CI_BAD_INPUT;
 }
 
 static bool accept(reader *r, char wanted)
@@ -68,14 +68,6 @@ static bool number(reader *r, bool *integer)
     return true;
 }
 
-static bool word(reader *r, const char *word)
-{
-    size_t length = strlen(word);
-    if ((size_t)(r->json.end - r->json.at) < length || memcmp(r->json.at, word, length)) return false;
-    r->json.at += length;
-    return true;
-}
-
 static uint64_t special(int32_t type, bool infinite)
 {
     switch (type) {
@@ -91,10 +83,10 @@ static int read_float(reader *r, uint64_t *bits)
     const char *start = r->json.at;
     int32_t type = r->port->type;
     bool integer;
-    if (word(r, "NaN")) return *bits = special(type, false), CI_OK;
-    if (word(r, "Infinity")) return *bits = special(type, true), CI_OK;
-    if (word(r, "-Infinity")) {
-        *bits = special(type, true) | 1ull << (8 * ci_type_info_of(type)->size - 1);
+    if (ci_json_word(&r->json, "NaN")) return *bits = special(type, false), CI_OK;
+    if (ci_json_word(&r->json, "Infinity")) return *bits = special(type, true), CI_OK;
+    if (ci_json_word(&r->json, "-Infinity")) {
+        *bits = special(type, true) | 1ull << (8 * ci_type_bytes(type) - 1);
         return CI_OK;
     }
     if (!number(r, &integer)) return refuse(r, start, "a number was expected");
@@ -110,7 +102,7 @@ static int read_integer(reader *r, uint64_t *bits)
     bool is_signed = ci_is_signed(type);
     if (!number(r, &integer)) return refuse(r, start, "an integer was expected");
     if (!integer) return refuse(r, start, "an integer was expected, not a fraction or exponent");
-    uint64_t limit = UINT64_MAX >> (64 - 8 * ci_type_info_of(type)->size);
+    uint64_t limit = UINT64_MAX >> (64 - 8 * ci_type_bytes(type));
     if (is_signed) limit = limit / 2 + negative;
     if (!is_signed && negative) limit = 0;
     if (!ci_parse_uint(start + negative, r->json.at, limit, bits))
@@ -121,8 +113,8 @@ static int read_integer(reader *r, uint64_t *bits)
 
 static int read_bool(reader *r, uint64_t *bits)
 {
-    *bits = word(r, "true") || word(r, "1");
-    if (!*bits && !word(r, "false") && !word(r, "0")) return refuse(r, r->json.at, "true, false, 0 or 1 was expected");
+    *bits = ci_json_word(&r->json, "true") || ci_json_word(&r->json, "1");
+    if (!*bits && !ci_json_word(&r->json, "false") && !ci_json_word(&r->json, "0")) return refuse(r, r->json.at, "true, false, 0 or 1 was expected");
     return is_digit(r) ? refuse(r, r->json.at - 1, "true, false, 0 or 1 was expected") : CI_OK;
 }
 
@@ -144,7 +136,7 @@ static int push(reader *r, list *l)
 {
     uint64_t bits;
     int status = read_element(r, &bits);
-    size_t size = (size_t)ci_type_info_of(r->port->type)->size;
+    size_t size = ci_io_bytes(r->port->type);
     if (status) return status;
     if (!ci_reserve(&l->bytes, size)) return ci_no_memory(r->error, (int64_t)l->bytes.room * 2);
     memcpy(l->bytes.data + l->bytes.size, &bits, size); /* little-endian machines alone are targets */
@@ -198,9 +190,9 @@ static int read_array(reader *r, ci_inputs *inputs, int index)
     ci_array *array = &inputs->arrays[index];
     r->port = &inputs->model->inputs[index];
     for (int i = 0; i < CI_MAX_RANK; i++) l.dims[i] = -1;
-    if (!ci_type_info_of(r->port->type)->size)
-        return ci_refuse(r->error, CI_BAD_INPUT, "input '%s': %s is a type that cannot be given here", r->port->name,
-                         ci_type_info_of(r->port->type)->name);
+    if (!ci_io_bytes(r->port->type))
+        return ci_refuse(r->error, "input '%s': %s is a type that cannot be given here", r->port->name,
+                         ci_type_name(r->port->type));
     int status = ci_reserve(&l.bytes, 8) ? read_value(r, &l, 0) : ci_no_memory(r->error, 8);
     if (status) {
         free(l.bytes.data);
@@ -289,70 +281,69 @@ static int utf8_length(const unsigned char *text)
     return length;
 }
 
-void ci_json_write_string(ci_out *out, const char *text)
+void ci_json_write_string(ci_text *out, const char *text)
 {
-    ci_out_text(out, "\"");
+    ci_put_text(out, "\"");
     while (*text) {
         static const char hex[] = "0123456789abcdef";
         unsigned char c = (unsigned char)*text;
         char escaped[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
         int length = utf8_length((const unsigned char *)text);
-        if (c == '"' || c == '\\') ci_out_text(out, "\\");
-        if (length == 0) ci_out_text(out, "?");
-        else if (c < ' ') ci_out_put(out, escaped, sizeof escaped);
-        else ci_out_put(out, text, (size_t)length);
+        if (c == '"' || c == '\\') ci_put_text(out, "\\");
+        if (length == 0) ci_put_text(out, "?");
+        else if (c < ' ') ci_put_bytes(out, escaped, sizeof escaped);
+        else ci_put_bytes(out, text, (size_t)length);
         text += length ? length : 1;
     }
-    ci_out_text(out, "\"");
+    ci_put_text(out, "\"");
 }
 
-static void write_element(ci_out *out, const char *data, int32_t type, size_t size)
+static void write_element(ci_text *out, const char *data, int32_t type, size_t size)
 {
     char text[CI_NUMBER_ROOM];
     uint64_t bits = 0;
     memcpy(&bits, data, size);
     int unused = 64 - 8 * (int)size, length;
     if (type == CI_BOOL) {
-        ci_out_text(out, bits ? "true" : "false");
+        ci_put_text(out, bits ? "true" : "false");
         return;
     }
     if (ci_is_float(type)) length = ci_print_float(text, bits, type);
     else if (ci_is_signed(type))
         length = ci_print_int(text, (int64_t)(bits << unused) >> unused);
     else length = ci_print_uint(text, bits);
-    ci_out_put(out, text, (size_t)length);
+    ci_put_bytes(out, text, (size_t)length);
 }
 
 /* Gives where the next element is. */
-static const char *write_lists(ci_out *out, const ci_array *array, int depth, const char *data, size_t size)
+static const char *write_lists(ci_text *out, const ci_array *array, int depth, const char *data, size_t size)
 {
     if (depth == array->rank) {
         write_element(out, data, array->type, size);
         return data + size;
     }
-    ci_out_text(out, "[");
+    ci_put_text(out, "[");
     for (int64_t i = 0; i < array->dims[depth]; i++) {
-        if (i) ci_out_text(out, ", ");
+        if (i) ci_put_text(out, ", ");
         data = write_lists(out, array, depth + 1, data, size);
     }
-    ci_out_text(out, "]");
+    ci_put_text(out, "]");
     return data;
 }
 
-int ci_json_write(ci_out *out, const ci_model *model, const ci_array *outputs, ci_error *error)
+int ci_json_write(ci_text *out, const ci_model *model, const ci_array *outputs, ci_error *error)
 {
+    for (int32_t i = 0; i < model->output_count; i++)
+        if (!ci_io_bytes(outputs[i].type))
+            return ci_refuse(error, "output '%s': %s is a type that cannot be printed", model->outputs[i].name,
+                             ci_type_name(outputs[i].type));
+    ci_put_text(out, "{");
     for (int32_t i = 0; i < model->output_count; i++) {
-        const ci_type_info *info = ci_type_info_of(outputs[i].type);
-        if (!info->size)
-            return ci_refuse(error, CI_BAD_INPUT, "output '%s': %s is a type that cannot be printed",
-                             model->outputs[i].name, info->name);
-    }
-    for (int32_t i = 0; i < model->output_count; i++) {
-        ci_out_text(out, i ? ", " : "{");
+        if (i) ci_put_text(out, ", ");
         ci_json_write_string(out, model->outputs[i].name);
-        ci_out_text(out, ": ");
-        write_lists(out, &outputs[i], 0, outputs[i].data, (size_t)ci_type_info_of(outputs[i].type)->size);
+        ci_put_text(out, ": ");
+        write_lists(out, &outputs[i], 0, outputs[i].data, ci_io_bytes(outputs[i].type));
     }
-    ci_out_text(out, model->output_count ? "}\n" : "{}\n");
+    ci_put_text(out, "}\n");
     return CI_OK;
 }

@@ -9,8 +9,8 @@
 int ci_json_read(const char *text, size_t size, const char *where, int64_t line, ci_inputs *inputs, int index,
                  ci_error *error);
 
-void ci_json_write_string(ci_out *out, const char *text);
+void ci_json_write_string(ci_text *out, const char *text);
 /* {"y": [[1.0, 2.0]]} and a newline. */
-int ci_json_write(ci_out *out, const ci_model *model, const ci_array *outputs, ci_error *error);
+int ci_json_write(ci_text *out, const ci_model *model, const ci_array *outputs, ci_error *error);
 
 #endif

@@ -41,7 +41,7 @@ static int read_inputs(ci_inputs *inputs, const ci_options *options, ci_error *e
         status = read_given(inputs, options, error);
     } else {
         if (isatty(STDIN_FILENO))
-            return ci_refuse(error, CI_BAD_INPUT, "no input: give files, or JSON on standard input; see --help");
+            return ci_refuse(error, "no input: give files, or JSON on standard input; see --help");
         status = ci_inputs_read(inputs, "-", -1, error);
     }
     return status ? status : ci_inputs_complete(inputs, error);
@@ -49,13 +49,12 @@ static int read_inputs(ci_inputs *inputs, const ci_options *options, ci_error *e
 
 /* Writing outputs -------------------------------------------------------------------------------------------------- */
 
-static int write_npy(ci_out *out, const ci_model *model, const ci_array *outputs, ci_error *error)
+static int write_npy(ci_text *out, const ci_model *model, const ci_array *outputs, ci_error *error)
 {
     char header[CI_NPY_HEADER];
     if (model->output_count != 1)
-        return ci_refuse(error, CI_BAD_INPUT, "-o: a .npy holds one array and the model gives %d; use .npz",
-                         (int64_t)model->output_count);
-    ci_out_put(out, header, ci_npy_header(header, outputs));
+        return ci_refuse(error, "-o: a .npy holds one array and the model gives %d; use .npz", model->output_count);
+    ci_put_bytes(out, header, ci_npy_header(header, outputs));
     return ci_npy_data(out, outputs, NULL, error);
 }
 
@@ -66,9 +65,9 @@ static int write_outputs(const char *path, const ci_model *model, const ci_array
     bool npy = named ? ci_ends(path, ".npy") : model->output_count == 1;
     int status = ci_file_create(&file, path ? path : "-", error);
     if (status) return status;
-    if (json) status = ci_json_write(&file.out, model, outputs, error);
-    else if (npy) status = write_npy(&file.out, model, outputs, error);
-    else status = ci_npz_write(&file.out, model, outputs, error);
+    if (json) status = ci_json_write(&file.out.text, model, outputs, error);
+    else if (npy) status = write_npy(&file.out.text, model, outputs, error);
+    else status = ci_npz_write(&file.out.text, model, outputs, error);
     return ci_file_close(&file, status, error);
 }
 
@@ -83,9 +82,9 @@ static int run(ci_session *session, const ci_options *options, ci_inputs *inputs
     if (!status) status = ci_session_run(session, inputs->arrays, outputs, error);
     if (!status && options->repeat) {
         ci_session_profile(session, options->profile);
-        status = ci_repeat(session, inputs->model, inputs->arrays, outputs, options->repeat, &log, error);
+        status = ci_repeat(session, inputs->model, inputs->arrays, outputs, options->repeat, &log.text, error);
     }
-    if (!status && options->profile) ci_profile(session, options->repeat ? options->repeat : 1, &log);
+    if (!status && options->profile) ci_profile(session, options->repeat ? options->repeat : 1, &log.text);
     ci_out_flush(&log);
     return status ? status : write_outputs(options->output, inputs->model, outputs, error);
 }
@@ -115,8 +114,8 @@ static int with_session(const ci_options *options, ci_out *out, ci_error *error)
         if (!status) status = ci_session_new(weights, (int)options->threads, &session, error);
         /* without its weights file, a model still says what it is */
         if (options->info && !options->weights) status = CI_OK;
-        if (!status && options->info) ci_info(ci_main_model, session, out);
-        else if (!status && options->selftest) status = ci_selftest(ci_main_model, session, out, error);
+        if (!status && options->info) ci_info(ci_main_model, session, &out->text);
+        else if (!status && options->selftest) status = ci_selftest(ci_main_model, session, &out->text, error);
         else if (!status) status = run_or_stream(session, options, out, error);
     }
     ci_session_free(session);
@@ -124,21 +123,13 @@ static int with_session(const ci_options *options, ci_out *out, ci_error *error)
     return status;
 }
 
-static void print_version(ci_out *out)
-{
-    ci_out_text(out, ci_main_model->name);
-    ci_out_text(out, " (castiron ");
-    ci_out_text(out, ci_main_model->version);
-    ci_out_text(out, ")\n");
-}
-
 static int act(const ci_options *options, ci_error *error)
 {
     ci_out out;
     int status = CI_OK;
     ci_out_open(&out, STDOUT_FILENO);
-    if (options->help) ci_options_help(&out, ci_main_model);
-    else if (options->version) print_version(&out);
+    if (options->help) ci_options_help(&out.text, ci_main_model);
+    else if (options->version) ci_put(&out.text, "%s (castiron %s)\n", ci_main_model->name, ci_main_model->version);
     else status = with_session(options, &out, error);
     ci_out_flush(&out);
     int written = ci_out_status(&out, "standard output", error);
@@ -164,10 +155,7 @@ int main(int count, char **arguments)
     if (status) {
         ci_out log;
         ci_out_open(&log, STDERR_FILENO);
-        ci_out_text(&log, ci_main_model->name);
-        ci_out_text(&log, ": ");
-        ci_out_text(&log, error.text);
-        ci_out_text(&log, "\n");
+        ci_put(&log.text, "%s: %s\n", ci_main_model->name, error.text);
         ci_out_flush(&log);
     }
     return status;

@@ -1,132 +1,110 @@
 #include "npy.h"
 
 #include "inflate.h"
-#include "number.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Header ----------------------------------------------------------------------------------------------------------- */
 
-/* What is left of the header's dictionary, a Python literal. */
-typedef struct text {
-    const char *at, *end;
-} text;
-
-static bool skip(text *t, char wanted)
+/* A string of the header's dictionary, which is a Python literal. */
+static bool read_string(ci_json *text, ci_slice *string)
 {
-    while (t->at < t->end && (*t->at == ' ' || *t->at == '\t' || *t->at == '\n' || *t->at == '\r')) t->at++;
-    if (t->at == t->end || *t->at != wanted) return false;
-    t->at++;
+    char quote = ci_json_take(text, '\'') ? '\'' : '"';
+    if (quote == '"' && !ci_json_take(text, '"')) return false;
+    const char *end = memchr(text->at, quote, (size_t)(text->end - text->at));
+    if (!end) return false;
+    *string = (ci_slice){text->at, (size_t)(end - text->at)};
+    text->at = end + 1;
     return true;
 }
 
-static bool read_string(text *t, const char **start, size_t *length)
+static bool read_shape(ci_json *text, ci_array *array)
 {
-    char quote = skip(t, '\'') ? '\'' : '"';
-    if (quote == '"' && !skip(t, '"')) return false;
-    *start = t->at;
-    while (t->at < t->end && *t->at != quote) t->at++;
-    *length = (size_t)(t->at - *start);
-    return skip(t, quote);
-}
-
-static bool read_word(text *t, const char *word)
-{
-    size_t length = strlen(word);
-    skip(t, 0);
-    if ((size_t)(t->end - t->at) < length || memcmp(t->at, word, length)) return false;
-    t->at += length;
-    return true;
-}
-
-static bool read_shape(text *t, ci_array *array)
-{
-    if (!skip(t, '(')) return false;
-    for (array->rank = 0; !skip(t, ')'); array->rank++) {
-        uint64_t extent;
-        const char *start = t->at;
-        if (array->rank == CI_MAX_RANK) return false;
-        while (t->at < t->end && *t->at >= '0' && *t->at <= '9') t->at++;
-        if (!ci_parse_uint(start, t->at, INT64_MAX, &extent)) return false;
-        array->dims[array->rank] = (int64_t)extent;
-        skip(t, 'L'); /* Python 2 */
-        if (!skip(t, ',') && !(skip(t, ')') && array->rank > 0 && t->at--)) return false;
+    if (!ci_json_take(text, '(')) return false;
+    for (array->rank = 0; !ci_json_take(text, ')'); array->rank++) {
+        if (array->rank == CI_MAX_RANK || !ci_json_integer(text, &array->dims[array->rank])) return false;
+        ci_json_take(text, 'L'); /* Python 2 */
+        if (ci_json_take(text, ',')) continue;
+        if (array->rank == 0 || text->at == text->end || *text->at != ')') return false;
     }
     return true;
 }
 
 typedef struct header {
-    const char *type;
-    size_t type_length;
-    bool fortran, has_type, has_order, has_shape;
+    ci_slice type;
+    bool fortran;
 } header;
 
-static bool same(const char *text, size_t length, const char *word)
+static bool read_dictionary(ci_json *text, header *h, ci_array *array)
 {
-    return length == strlen(word) && !memcmp(text, word, length);
-}
-
-static bool read_dictionary(text *t, header *h, ci_array *array)
-{
-    if (!skip(t, '{')) return false;
-    while (!skip(t, '}')) {
-        const char *key;
-        size_t length;
-        if (!read_string(t, &key, &length) || !skip(t, ':')) return false;
-        if (same(key, length, "descr")) {
-            h->has_type = true;
-            const char *start = t->at;
-            if (!read_string(t, &h->type, &h->type_length)) { /* fields: a list */
-                h->type = start;
-                h->type_length = (size_t)(t->end - start);
+    enum { TYPE = 1, ORDER = 2, SHAPE = 4 };
+    int seen = 0;
+    if (!ci_json_take(text, '{')) return false;
+    while (!ci_json_take(text, '}')) {
+        ci_slice key;
+        if (!read_string(text, &key) || !ci_json_take(text, ':')) return false;
+        if (ci_same(key.at, key.size, "descr")) {
+            seen |= TYPE;
+            const char *start = text->at;
+            if (!read_string(text, &h->type)) { /* fields: a list */
+                h->type = (ci_slice){start, (size_t)(text->end - start)};
                 return true;
             }
-        } else if (same(key, length, "fortran_order")) {
-            h->has_order = true;
-            h->fortran = read_word(t, "True");
-            if (!h->fortran && !read_word(t, "False")) return false;
-        } else if (same(key, length, "shape")) {
-            h->has_shape = read_shape(t, array);
-            if (!h->has_shape) return false;
+        } else if (ci_same(key.at, key.size, "fortran_order")) {
+            seen |= ORDER;
+            h->fortran = ci_json_word(text, "True");
+            if (!h->fortran && !ci_json_word(text, "False")) return false;
+        } else if (ci_same(key.at, key.size, "shape")) {
+            seen |= SHAPE;
+            if (!read_shape(text, array)) return false;
         } else {
             return false;
         }
-        skip(t, ',');
+        ci_json_take(text, ',');
     }
-    return h->has_type && h->has_order && h->has_shape;
+    return seen == (TYPE | ORDER | SHAPE);
 }
 
 /* Type ------------------------------------------------------------------------------------------------------------- */
 
-/* The type of a descr like "<f4", or NULL. */
-static const ci_type_info *type_of(const header *h, bool *big_endian)
+/* NumPy knows no bfloat16: such arrays travel as float32. */
+static int32_t carrier_of(int32_t type)
 {
-    static const int32_t types[] = {CI_FLOAT, CI_DOUBLE, CI_FLOAT16, CI_INT64, CI_INT32, CI_INT16, CI_INT8,
-                                    CI_UINT64, CI_UINT32, CI_UINT16, CI_UINT8, CI_BOOL};
-    if (h->type_length != 3) return NULL;
-    *big_endian = *h->type == '>';
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        const ci_type_info *info = ci_type_info_of(types[i]);
-        if (!memcmp(info->code + 1, h->type + 1, 2)) return info;
-    }
-    return NULL;
+    return type == CI_BFLOAT16 ? CI_FLOAT : type;
 }
 
-static int check_type(const header *h, const ci_port *port, const char *where, const ci_type_info **info,
-                      bool *big_endian, ci_error *error)
+/* Of a type that files hold: "<f4", without closing zero. */
+static void put_code(char *code, int32_t type)
 {
-    const ci_type_info *wanted = ci_type_info_of(port->type);
-    const char *name = port->type == CI_BFLOAT16 ? "float32" : wanted->name;
-    *info = type_of(h, big_endian);
-    if (!*info)
-        return ci_refuse(error, CI_BAD_INPUT, "input '%s': %s holds elements of NumPy type '%q', the model takes %s",
-                         port->name, where, h->type_length, h->type, wanted->name);
-    if (strcmp((*info)->name, name))
-        return ci_refuse(error, CI_BAD_INPUT,
-                         "input '%s': %s holds %s, the model takes %s; convert it first (numpy: x.astype('%s'))",
-                         port->name, where, (*info)->name, wanted->name, name);
-    return CI_OK;
+    int32_t size = ci_type_bytes(carrier_of(type));
+    code[0] = size > 1 ? '<' : '|';
+    code[1] = *ci_type_code(carrier_of(type)) | 0x20;
+    code[2] = (char)('0' + size);
+}
+
+/* The type of a descr like "<f4", or 0. */
+static int32_t type_of(const header *h)
+{
+    char code[3];
+    for (int32_t type = CI_FLOAT; type <= CI_UINT64 && h->type.size == 3; type++) {
+        put_code(code, type);
+        if (ci_io_bytes(type) && !memcmp(code + 1, h->type.at + 1, 2)) return type;
+    }
+    return 0;
+}
+
+static int check_type(const header *h, const ci_port *port, const char *where, int32_t *type, ci_error *error)
+{
+    int32_t wanted = carrier_of(port->type);
+    *type = type_of(h);
+    if (!*type)
+        return ci_refuse(error, "input '%s': %s holds elements of NumPy type '%.*s', the model takes %s", port->name,
+                         where, (int)h->type.size, h->type.at, ci_type_name(port->type));
+    if (*type == wanted) return CI_OK;
+    return ci_refuse(error, "input '%s': %s holds %s, the model takes %s; convert it first (numpy: x.astype('%s'))",
+                     port->name, where, ci_type_name(*type), ci_type_name(port->type), ci_type_name(wanted));
 }
 
 /* Data ------------------------------------------------------------------------------------------------------------- */
@@ -187,108 +165,88 @@ static void narrow_to_bfloat16(char *data, int64_t count)
     }
 }
 
-/* Bytes of the elements, or -1 where they do not fit any memory. */
-static int64_t data_bytes(const ci_array *array, int64_t size)
-{
-    bool empty = false;
-    for (int i = 0; i < array->rank; i++) {
-        empty |= array->dims[i] == 0;
-        if (!empty && __builtin_mul_overflow(size, array->dims[i], &size)) return -1;
-    }
-    return empty ? 0 : size;
-}
-
 static int read_header(const ci_bytes *bytes, const char *where, header *h, ci_array *array, size_t *start,
                        ci_error *error)
 {
-    const uint8_t *data = (const uint8_t *)bytes->data;
+    const char *data = bytes->data;
     size_t prefix = bytes->size > 6 && data[6] == 1 ? 10 : 12;
+    uint32_t length = 0;
     if (bytes->size < prefix || memcmp(data, "\x93NUMPY", 6))
-        return ci_refuse(error, CI_BAD_INPUT, "%s: not a .npy file, or cut off", where);
+        return ci_refuse(error, "%s: not a .npy file, or cut off", where);
     if (data[6] < 1 || data[6] > 3)
-        return ci_refuse(error, CI_BAD_INPUT, "%s: .npy version %d is not known (1, 2 and 3 are)", where,
-                         (int64_t)data[6]);
-    size_t length = data[8] | (size_t)data[9] << 8;
-    if (prefix == 12) length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
-    if (length > bytes->size - prefix)
-        return ci_refuse(error, CI_BAD_INPUT, "%s: cut off inside the .npy header", where);
-    text t = {bytes->data + prefix, bytes->data + prefix + length};
+        return ci_refuse(error, "%s: .npy version %d is not known (1, 2 and 3 are)", where, (uint8_t)data[6]);
+    memcpy(&length, data + 8, prefix - 8);
+    if (length > bytes->size - prefix) return ci_refuse(error, "%s: cut off inside the .npy header", where);
+    ci_json text = {data + prefix, data + prefix + length};
     *start = prefix + length;
-    if (read_dictionary(&t, h, array)) return CI_OK;
-    return ci_refuse(error, CI_BAD_INPUT, "%s: the .npy header is damaged near '%q'", where, (size_t)(t.end - t.at),
-                     t.at);
+    if (read_dictionary(&text, h, array)) return CI_OK;
+    return ci_refuse(error, "%s: the .npy header is damaged near '%.*s'", where, (int)(text.end - text.at), text.at);
 }
 
-int ci_npy_read(ci_bytes *bytes, const ci_port *port, const char *where, ci_array *array, ci_error *error)
+int ci_npy_input(ci_bytes *bytes, const char *where, ci_inputs *inputs, int index, ci_error *error)
 {
     header h = {0};
     size_t start = 0;
-    bool big_endian = false;
-    const ci_type_info *info;
-    int status = read_header(bytes, where, &h, array, &start, error);
-    if (!status) status = check_type(&h, port, where, &info, &big_endian, error);
+    int32_t type;
+    int status = ci_inputs_place(inputs, where, &index, error);
     if (status) return status;
-    int64_t wanted = data_bytes(array, info->size), held = (int64_t)(bytes->size - start);
+    const ci_port *port = &inputs->model->inputs[index];
+    ci_array *array = &inputs->arrays[index];
+    status = read_header(bytes, where, &h, array, &start, error);
+    if (!status) status = check_type(&h, port, where, &type, error);
+    if (status) return status;
+    int64_t wanted = ci_array_bytes(type, array->rank, array->dims), held = (int64_t)(bytes->size - start);
     if (wanted < 0 || wanted > held)
-        return ci_refuse(error, CI_BAD_INPUT, "%s: cut off, %d bytes of elements are fewer than its shape needs", where,
-                         held);
+        return ci_refuse(error, "%s: cut off, %" PRId64 " bytes of elements are fewer than its shape needs", where, held);
     if (wanted < held)
-        return ci_refuse(error, CI_BAD_INPUT, "%s: %d bytes too many after the array", where, held - wanted);
-    int64_t count = wanted / info->size;
+        return ci_refuse(error, "%s: %" PRId64 " bytes too many after the array", where, held - wanted);
+    size_t size = (size_t)ci_type_bytes(type);
+    int64_t count = wanted / (int64_t)size;
+    bool swapped = *h.type.at == '>';
     memmove(bytes->data, bytes->data + start, (size_t)wanted);
     bytes->size = (size_t)wanted;
-    if (big_endian) swap_bytes(bytes->data, count, info->size);
-    if (h.fortran && array->rank > 1) status = reorder(bytes, array, (size_t)info->size, error);
+    if (swapped) swap_bytes(bytes->data, count, (int)size);
+    if (h.fortran && array->rank > 1) status = reorder(bytes, array, size, error);
     if (port->type == CI_BFLOAT16) narrow_to_bfloat16(bytes->data, count);
     array->type = port->type;
-    array->data = bytes->data;
+    array->data = inputs->memory[index] = bytes->data;
+    bytes->data = NULL;
     return status;
 }
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */
 
-static size_t join(char *to, size_t at, const char *from)
-{
-    size_t length = strlen(from);
-    memcpy(to + at, from, length);
-    return at + length;
-}
-
 size_t ci_npy_header(char *header, const ci_array *array)
 {
-    size_t at = join(header, 10, "{'descr': '");
-    at = join(header, at, ci_type_info_of(array->type)->code);
-    at = join(header, at, "', 'fortran_order': False, 'shape': (");
-    for (int i = 0; i < array->rank; i++) {
-        at += (size_t)ci_print_int(header + at, array->dims[i]);
-        if (i + 1 < array->rank || i == 0) header[at++] = ',';
-        if (i + 1 < array->rank) header[at++] = ' ';
-    }
-    at = join(header, at, "), }");
-    while (at % 64 != 63) header[at++] = ' ';
-    header[at++] = '\n';
-    memcpy(header, "\x93NUMPY\1", 8);
-    header[8] = (char)((at - 10) & 255);
-    header[9] = (char)((at - 10) >> 8);
-    return at;
+    char code[4] = "";
+    put_code(code, array->type);
+    ci_text text = ci_text_in(header, CI_NPY_HEADER);
+    ci_put(&text, "\x93NUMPY\1...{'descr': '%s', 'fortran_order': False, 'shape': (", code);
+    for (int i = 0; i < array->rank; i++)
+        ci_put(&text, i + 1 < array->rank ? "%" PRId64 ", " : i ? "%" PRId64 : "%" PRId64 ",", array->dims[i]);
+    ci_put_text(&text, "), }");
+    while ((text.at - header) % 64 != 63) ci_put_text(&text, " ");
+    ci_put_text(&text, "\n");
+    uint16_t length = (uint16_t)(text.at - header - 10);
+    memcpy(header + 7, (char[]){0, (char)length, (char)(length >> 8)}, 3);
+    return length + 10u;
 }
 
 int64_t ci_npy_bytes(const ci_array *array)
 {
-    return ci_array_count(array) * (array->type == CI_BFLOAT16 ? 4 : ci_type_info_of(array->type)->size);
+    return ci_array_bytes(carrier_of(array->type), array->rank, array->dims);
 }
 
-static void pass(ci_out *out, uint32_t *crc, const void *data, size_t size)
+static void pass(ci_text *out, uint32_t *crc, const void *data, size_t size)
 {
     if (crc) *crc = ci_crc32(*crc, data, size);
-    if (out) ci_out_put(out, data, size);
+    if (out) ci_put_bytes(out, data, size);
 }
 
-int ci_npy_data(ci_out *out, const ci_array *array, uint32_t *crc, ci_error *error)
+int ci_npy_data(ci_text *out, const ci_array *array, uint32_t *crc, ci_error *error)
 {
-    const ci_type_info *info = ci_type_info_of(array->type);
-    if (!info->size)
-        return ci_refuse(error, CI_BAD_INPUT, "outputs of type %s cannot be written to a file", info->name);
+    if (!ci_io_bytes(array->type))
+        return ci_refuse(error, "outputs of type %s cannot be written to a file", ci_type_name(array->type));
     if (array->type != CI_BFLOAT16) {
         pass(out, crc, array->data, (size_t)ci_npy_bytes(array));
         return CI_OK;

@@ -6,137 +6,163 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOCAL = 30, CENTRAL = 46, END = 22, END64 = 56, LOCATOR = 20 }; /* sizes of the records, without names */
+/* Records as they are in the file: without padding, little-endian like all targets. */
+#define PACKED __attribute__((packed, may_alias))
+enum { LOCAL = 0x04034b50, CENTRAL = 0x02014b50, END = 0x06054b50, END64 = 0x06064b50, LOCATOR = 0x07064b50 };
 enum { STORED = 0, DEFLATED = 8 };
+enum { SIZE, PACKED_SIZE, OFFSET, COUNT };
 
-static uint64_t get(const char *at, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = bytes; i-- > 0;) value = value << 8 | (uint8_t)at[i];
-    return value;
-}
+typedef struct PACKED entry_fields {
+    uint16_t version, flags, method;
+    uint32_t date, crc, packed, size; /* all ones in the sizes: see zip64 */
+    uint16_t name, extra;             /* lengths of what follows the header */
+} entry_fields;
 
-static bool is(const char *at, const char *signature)
-{
-    return !memcmp(at, signature, 4);
-}
+typedef struct PACKED local_header {
+    uint32_t signature;
+    entry_fields fields;
+} local_header;
+
+typedef struct PACKED central_header {
+    uint32_t signature;
+    uint16_t made_by;
+    entry_fields fields;
+    uint16_t comment, disk, internal;
+    uint32_t external, offset;
+} central_header;
+
+typedef struct PACKED zip64 {
+    uint16_t id, length;
+    uint64_t size, packed, offset; /* the offset in central headers only */
+} zip64;
+
+typedef struct PACKED end_record {
+    uint32_t signature;
+    uint16_t disk, first_disk, count_here, count;
+    uint32_t size, offset;
+    uint16_t comment;
+} end_record;
+
+typedef struct PACKED end64_record {
+    uint32_t signature;
+    uint64_t rest; /* bytes of the record behind this field */
+    uint16_t made_by, version;
+    uint32_t disk, first_disk;
+    uint64_t count_here, count, size, offset;
+} end64_record;
+
+typedef struct PACKED locator {
+    uint32_t signature, disk;
+    uint64_t offset;
+    uint32_t disks;
+} locator;
 
 /* Reading ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct entry {
-    const char *name; /* without .npy */
-    size_t name_length;
-    uint64_t packed, size, offset; /* bytes in the file, bytes of the .npy, place of the local header */
+    ci_slice name; /* without .npy */
+    uint64_t wide[3]; /* by the following names: bytes of the .npy, bytes in the file, place of the local header */
     uint32_t method, crc, flags;
 } entry;
 
 /* The central directory. */
 typedef struct directory {
     const ci_bytes *file;
-    uint64_t at, end, count;
+    uint64_t at, size, count;
 } directory;
+
+/* The record of `size` bytes at `offset`, or NULL where it is not there. */
+static const void *record_at(const ci_bytes *file, uint64_t offset, size_t size, uint32_t signature)
+{
+    if (offset > file->size || file->size - offset < size) return NULL;
+    const char *at = file->data + offset;
+    return memcmp(at, &signature, 4) ? NULL : at;
+}
 
 static bool find_directory(const ci_bytes *file, directory *d)
 {
-    if (file->size < END) return false;
-    size_t end = file->size - END, lowest = end > 65535 ? end - 65535 : 0;
-    while (!is(file->data + end, "PK\5\6"))
-        if (end-- == lowest) return false;
-    const char *record = file->data + end;
-    uint64_t size = get(record + 12, 4);
-    *d = (directory){file, get(record + 16, 4), 0, get(record + 10, 2)};
-    if (end >= LOCATOR && is(record - LOCATOR, "PK\6\7")) {
-        uint64_t place = get(record - LOCATOR + 8, 8);
-        if (place > file->size || file->size - place < END64 || !is(file->data + place, "PK\6\6")) return false;
-        record = file->data + place;
-        d->count = get(record + 32, 8);
-        size = get(record + 40, 8);
-        d->at = get(record + 48, 8);
+    const uint64_t longest_comment = 65535;
+    uint64_t place = file->size, lowest = place - sizeof(end_record) - longest_comment;
+    if (lowest > place) lowest = 0;
+    const end_record *end = NULL;
+    while (!end && place > lowest) end = record_at(file, --place, sizeof *end, END);
+    if (!end) return false;
+    *d = (directory){file, end->offset, end->size, end->count};
+    const locator *l = record_at(file, place - sizeof *l, sizeof *l, LOCATOR);
+    if (l) {
+        const end64_record *wide = record_at(file, l->offset, sizeof *wide, END64);
+        if (!wide) return false;
+        *d = (directory){file, wide->offset, wide->size, wide->count};
     }
-    d->end = d->at + size;
-    return d->at <= file->size && size <= file->size - d->at;
+    return d->at <= file->size && d->size <= file->size - d->at;
 }
 
 /* 64-bit sizes stand in extra field 1, in this order, for those that are all ones in the record. */
 static bool read_zip64(const char *extra, const char *end, entry *e)
 {
-    uint64_t *fields[] = {&e->size, &e->packed, &e->offset};
     while (end - extra >= 4) {
-        uint64_t id = get(extra, 2), length = get(extra + 2, 2);
+        const zip64 *field = (const void *)extra;
         extra += 4;
-        if (length > (uint64_t)(end - extra)) return false;
+        if (field->length > end - extra) return false;
         const char *at = extra;
-        for (int i = 0; id == 1 && i < 3; i++) {
-            if (*fields[i] != 0xffffffff) continue;
-            if (extra + length - at < 8) return false;
-            *fields[i] = get(at, 8);
+        extra += field->length;
+        for (int i = 0; field->id == 1 && i < COUNT; i++) {
+            if (e->wide[i] != UINT32_MAX) continue;
+            if (extra - at < 8) return false;
+            memcpy(&e->wide[i], at, 8);
             at += 8;
         }
-        extra += length;
     }
     return true;
 }
 
 static bool next_entry(directory *d, entry *e)
 {
-    const char *at = d->file->data + d->at;
-    uint64_t left = d->end - d->at;
-    if (left < CENTRAL || !is(at, "PK\1\2")) return false;
-    size_t name = get(at + 28, 2), extra = get(at + 30, 2), comment = get(at + 32, 2);
-    if (left - CENTRAL < name + extra + comment) return false;
-    *e = (entry){.name = at + CENTRAL, .name_length = name, .packed = get(at + 20, 4), .size = get(at + 24, 4),
-                 .offset = get(at + 42, 4), .method = (uint32_t)get(at + 10, 2), .crc = (uint32_t)get(at + 16, 4),
-                 .flags = (uint32_t)get(at + 8, 2)};
-    if (name >= 4 && !memcmp(e->name + name - 4, ".npy", 4)) e->name_length -= 4;
-    d->at += CENTRAL + name + extra + comment;
-    return read_zip64(e->name + name, e->name + name + extra, e);
+    const central_header *c = (const void *)(d->file->data + d->at);
+    if (d->size < sizeof *c || c->signature != CENTRAL) return false;
+    const entry_fields *f = &c->fields;
+    size_t size = sizeof *c + f->name + f->extra + c->comment;
+    if (d->size < size) return false;
+    d->at += size;
+    d->size -= size;
+    *e = (entry){{(const char *)(c + 1), f->name}, {f->size, f->packed, c->offset}, f->method, f->crc, f->flags};
+    const char *extra = e->name.at + f->name;
+    if (f->name >= 4 && !memcmp(extra - 4, ".npy", 4)) e->name.size -= 4;
+    return read_zip64(extra, extra + f->extra, e);
 }
 
-static int refuse(const entry *e, const char *where, const char *what, ci_error *error)
+/* Gives what is wrong with the entry, or NULL. */
+static const char *unpack(const ci_bytes *file, const entry *e, ci_bytes *out)
 {
-    return ci_refuse(error, CI_BAD_INPUT, "%s: array '%q' %s", where, e->name_length, e->name, what);
-}
-
-static int unpack(const ci_bytes *file, const entry *e, const char *where, ci_bytes *out, ci_error *error)
-{
-    if (e->flags & 1) return refuse(e, where, "is encrypted", error);
-    if (e->method != STORED && e->method != DEFLATED)
-        return refuse(e, where, "is compressed in a way that NumPy does not write", error);
-    if (e->offset > file->size || file->size - e->offset < LOCAL || !is(file->data + e->offset, "PK\3\4"))
-        return refuse(e, where, "is not where the .npz says", error);
-    const char *local = file->data + e->offset;
-    uint64_t data = e->offset + LOCAL + get(local + 26, 2) + get(local + 28, 2);
-    if (data > file->size || e->packed > file->size - data) return refuse(e, where, "is cut off", error);
+    uint64_t size = e->wide[SIZE], packed = e->wide[PACKED_SIZE], offset = e->wide[OFFSET];
+    if (e->flags & 1) return "is encrypted";
+    if (e->method != STORED && e->method != DEFLATED) return "is compressed in a way that NumPy does not write";
+    const local_header *local = record_at(file, offset, sizeof *local, LOCAL);
+    if (!local) return "is not where the .npz says";
+    offset += sizeof *local + local->fields.name + local->fields.extra;
+    if (offset > file->size || packed > file->size - offset) return "is cut off";
     /* DEFLATE cannot shrink more than 1032 times */
-    if (e->method == STORED ? e->size != e->packed : e->size / 1032 > e->packed)
-        return refuse(e, where, "has a wrong size", error);
-    if (!ci_reserve(out, e->size + 1)) return ci_no_memory(error, (int64_t)e->size);
-    out->size = e->size;
+    if (e->method == STORED ? size != packed : size / 1032 > packed) return "has a wrong size";
+    if (!ci_reserve(out, size + 1)) return "is larger than the memory there is";
+    const char *data = file->data + offset;
+    out->size = size;
     bool whole = true;
     if (e->method == STORED)
-        memcpy(out->data, file->data + data, e->size);
+        memcpy(out->data, data, size);
     else
-        whole = ci_inflate((const uint8_t *)file->data + data, e->packed, (uint8_t *)out->data, e->size);
-    if (whole && ci_crc32(0, out->data, out->size) == e->crc) return CI_OK;
-    return refuse(e, where, "is damaged (checksum)", error);
+        whole = ci_inflate((const uint8_t *)data, packed, (uint8_t *)out->data, size);
+    return whole && ci_crc32(0, out->data, size) == e->crc ? NULL : "is damaged (checksum)";
 }
 
 static int read_entry(const ci_bytes *file, const entry *e, const char *where, ci_inputs *inputs, int index,
                       ci_error *error)
 {
     ci_bytes bytes = {0};
-    int status = unpack(file, e, where, &bytes, error);
-    if (!status) status = ci_npy_read(&bytes, &inputs->model->inputs[index], where, &inputs->arrays[index], error);
-    if (status)
-        free(bytes.data);
-    else
-        inputs->memory[index] = bytes.data;
+    const char *problem = unpack(file, e, &bytes);
+    int status = problem ? ci_refuse(error, "%s: array '%.*s' %s", where, (int)e->name.size, e->name.at, problem)
+                         : ci_npy_input(&bytes, where, inputs, index, error);
+    free(bytes.data);
     return status;
-}
-
-static bool named(const entry *e, const char *name)
-{
-    return e->name_length == strlen(name) && !memcmp(e->name, name, e->name_length);
 }
 
 int ci_npz_read(const ci_bytes *file, const char *where, ci_inputs *inputs, int index, ci_error *error)
@@ -144,102 +170,92 @@ int ci_npz_read(const ci_bytes *file, const char *where, ci_inputs *inputs, int 
     directory d;
     entry e;
     int status = CI_OK, found = index;
-    if (!find_directory(file, &d)) return ci_refuse(error, CI_BAD_INPUT, "%s: not a .npz file, or cut off", where);
-    bool any = index < 0 || d.count == 1, done = false;
-    for (uint64_t i = 0; i < d.count && !status && !done; i++) {
-        if (!next_entry(&d, &e)) return ci_refuse(error, CI_BAD_INPUT, "%s: the list of its arrays is damaged", where);
-        if (!any && !named(&e, inputs->model->inputs[index].name)) continue;
-        done = index >= 0;
-        if (!done) status = ci_inputs_find(inputs, e.name, e.name_length, where, &found, error);
+    if (!find_directory(file, &d)) return ci_refuse(error, "%s: not a .npz file, or cut off", where);
+    const char *wanted = index < 0 || d.count == 1 ? NULL : inputs->model->inputs[index].name;
+    for (uint64_t i = 0; i < d.count && !status; i++) {
+        if (!next_entry(&d, &e)) return ci_refuse(error, "%s: the list of its arrays is damaged", where);
+        if (wanted && !ci_same(e.name.at, e.name.size, wanted)) continue;
+        if (index < 0) status = ci_inputs_find(inputs, e.name.at, e.name.size, where, &found, error);
         if (!status) status = read_entry(file, &e, where, inputs, found, error);
+        if (index >= 0) return status;
     }
-    if (status || done || index < 0) return status;
-    return ci_refuse(error, CI_BAD_INPUT, "%s: holds no array '%s'", where, inputs->model->inputs[index].name);
+    if (status || index < 0) return status;
+    return ci_refuse(error, "%s: holds no array '%s'", where, inputs->model->inputs[index].name);
 }
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */
 
-static char *set(char *at, uint64_t value, int bytes)
+/* An array in the file. */
+typedef struct place {
+    uint64_t offset, size;
+    uint32_t crc;
+} place;
+
+/* Sizes stand in a zip64 field: one layout, whatever the size. Dates are those of 1980. */
+static entry_fields fields_of(const place *p, const char *name, size_t extra)
 {
-    for (; bytes; bytes--, value >>= 8) *at++ = (char)value;
-    return at;
+    return (entry_fields){45, 0x800, STORED, 0x210000, p->crc, UINT32_MAX, UINT32_MAX, (uint16_t)(strlen(name) + 4),
+                          (uint16_t)extra};
 }
 
-/* The fields that local and central headers share, from "version needed" to the lengths. Sizes stand in a zip64 field:
-   one layout, whatever the size. Dates are those of 1980. */
-static char *set_common(char *at, uint32_t crc, size_t name, size_t extra)
+static void put_record(ci_text *out, const void *header, size_t size, const char *name, const place *p, size_t extra)
 {
-    at = set(at, 45, 2), at = set(at, 0x800, 2), at = set(at, STORED, 2), at = set(at, 0x210000, 4);
-    at = set(at, crc, 4), at = set(at, UINT64_MAX, 8), at = set(at, name + 4, 2);
-    return set(at, extra, 2);
+    zip64 wide = {1, (uint16_t)(extra - 4), p->size, p->size, p->offset};
+    ci_put_bytes(out, header, size);
+    ci_put(out, "%s.npy", name);
+    ci_put_bytes(out, &wide, extra);
 }
 
-static void put_name(ci_out *out, const char *name)
+static int put_array(ci_text *out, const char *name, const ci_array *array, place *p, ci_error *error)
 {
-    ci_out_text(out, name);
-    ci_out_text(out, ".npy");
-}
-
-static int put_local(ci_out *out, const char *name, const ci_array *array, uint32_t *crc, uint64_t *offset,
-                     ci_error *error)
-{
-    char header[CI_NPY_HEADER], record[LOCAL + 20], *at;
-    size_t length = ci_npy_header(header, array), size = length + (size_t)ci_npy_bytes(array);
-    *crc = ci_crc32(0, header, length);
-    int status = ci_npy_data(NULL, array, crc, error);
+    const size_t extra = offsetof(zip64, offset);
+    char header[CI_NPY_HEADER];
+    size_t length = ci_npy_header(header, array);
+    p->size = length + (size_t)ci_npy_bytes(array);
+    p->crc = ci_crc32(0, header, length);
+    int status = ci_npy_data(NULL, array, &p->crc, error);
     if (status) return status;
-    at = set(record, 0x04034b50, 4);
-    at = set_common(at, *crc, strlen(name), 20);
-    ci_out_put(out, record, LOCAL);
-    put_name(out, name);
-    at = set(at, 1, 2), at = set(at, 16, 2), at = set(at, size, 8), at = set(at, size, 8);
-    ci_out_put(out, record + LOCAL, 20);
-    ci_out_put(out, header, length);
-    *offset += LOCAL + strlen(name) + 4 + 20 + size;
+    local_header local = {LOCAL, fields_of(p, name, extra)};
+    put_record(out, &local, sizeof local, name, p, extra);
+    ci_put_bytes(out, header, length);
     return ci_npy_data(out, array, NULL, error);
 }
 
-static size_t put_central(ci_out *out, const char *name, const ci_array *array, uint32_t crc, uint64_t offset)
+static void put_central(ci_text *out, const char *name, const place *p)
 {
-    char header[CI_NPY_HEADER], record[CENTRAL + 28], *at;
-    size_t size = ci_npy_header(header, array) + (size_t)ci_npy_bytes(array);
-    at = set(record, 0x02014b50, 4), at = set(at, 45, 2);
-    at = set_common(at, crc, strlen(name), 28);
-    at = set(at, 0, 8), at = set(at, 0, 2), at = set(at, UINT64_MAX, 4); /* no comment, disk 0, no attributes */
-    ci_out_put(out, record, CENTRAL);
-    put_name(out, name);
-    at = set(at, 1, 2), at = set(at, 24, 2), at = set(at, size, 8), at = set(at, size, 8), at = set(at, offset, 8);
-    ci_out_put(out, record + CENTRAL, 28);
-    return CENTRAL + strlen(name) + 4 + 28;
+    central_header central = {CENTRAL, 45, fields_of(p, name, sizeof(zip64)), 0, 0, 0, 0, UINT32_MAX};
+    put_record(out, &central, sizeof central, name, p, sizeof(zip64));
 }
 
-static void put_end(ci_out *out, uint64_t count, uint64_t size, uint64_t offset)
+static void put_end(ci_text *out, uint64_t count, uint64_t size, uint64_t offset)
 {
-    char record[END64 + LOCATOR + END], *at;
-    at = set(record, 0x06064b50, 4), at = set(at, END64 - 12, 8), at = set(at, 45 | 45 << 16, 4), at = set(at, 0, 8);
-    at = set(at, count, 8), at = set(at, count, 8), at = set(at, size, 8), at = set(at, offset, 8);
-    at = set(at, 0x07064b50, 4), at = set(at, 0, 4), at = set(at, offset + size, 8), at = set(at, 1, 4);
-    at = set(at, 0x06054b50, 4), at = set(at, 0, 4), at = set(at, UINT64_MAX, 8), at = set(at, UINT64_MAX, 4);
-    set(at, 0, 2);
-    ci_out_put(out, record, sizeof record);
+    struct PACKED {
+        end64_record wide;
+        locator locator;
+        end_record end;
+    } records = {{END64, sizeof(end64_record) - 12, 45, 45, 0, 0, count, count, size, offset},
+                 {LOCATOR, 0, offset + size, 1},
+                 {END, 0, 0, UINT16_MAX, UINT16_MAX, UINT32_MAX, UINT32_MAX, 0}};
+    ci_put_bytes(out, &records, sizeof records);
 }
 
-int ci_npz_write(ci_out *out, const ci_model *model, const ci_array *outputs, ci_error *error)
+int ci_npz_write(ci_text *out, const ci_model *model, const ci_array *outputs, ci_error *error)
 {
     size_t count = (size_t)model->output_count;
     uint64_t offset = 0, size = 0;
-    struct place {
-        uint64_t offset;
-        uint32_t crc;
-    } *places = malloc((count + 1) * sizeof *places);
+    place *places = malloc((count + 1) * sizeof *places);
     if (!places) return ci_no_memory(error, (int64_t)(count * sizeof *places));
     int status = CI_OK;
     for (size_t i = 0; i < count && !status; i++) {
+        const char *name = model->outputs[i].name;
         places[i].offset = offset;
-        status = put_local(out, model->outputs[i].name, &outputs[i], &places[i].crc, &offset, error);
+        status = put_array(out, name, &outputs[i], &places[i], error);
+        offset += sizeof(local_header) + strlen(name) + 4 + offsetof(zip64, offset) + places[i].size;
     }
-    for (size_t i = 0; i < count && !status; i++)
-        size += put_central(out, model->outputs[i].name, &outputs[i], places[i].crc, places[i].offset);
+    for (size_t i = 0; i < count && !status; i++) {
+        put_central(out, model->outputs[i].name, &places[i]);
+        size += sizeof(central_header) + strlen(model->outputs[i].name) + 4 + sizeof(zip64);
+    }
     if (!status) put_end(out, count, size, offset);
     free(places);
     return status;

@@ -8,6 +8,6 @@
    that. */
 int ci_npz_read(const ci_bytes *file, const char *where, ci_inputs *inputs, int index, ci_error *error);
 /* Writes the model's outputs, stored. */
-int ci_npz_write(ci_out *out, const ci_model *model, const ci_array *outputs, ci_error *error);
+int ci_npz_write(ci_text *out, const ci_model *model, const ci_array *outputs, ci_error *error);
 
 #endif

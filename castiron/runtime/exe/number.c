@@ -28,23 +28,6 @@ static uint64_t infinity_of(format f)
 
 /* Printing --------------------------------------------------------------------------------------------------------- */
 
-int ci_print_uint(char *text, uint64_t value)
-{
-    char reversed[20];
-    int count = 0;
-    do reversed[count++] = (char)('0' + value % 10);
-    while (value /= 10);
-    for (int i = 0; i < count; i++) text[i] = reversed[count - 1 - i];
-    return count;
-}
-
-int ci_print_int(char *text, int64_t value)
-{
-    if (value >= 0) return ci_print_uint(text, (uint64_t)value);
-    *text = '-';
-    return 1 + ci_print_uint(text + 1, 0 - (uint64_t)value);
-}
-
 /* A float taken apart. `narrow`: the gap below is half the gap above. `even`: both midpoints round to it. */
 typedef struct binary {
     uint64_t mantissa;

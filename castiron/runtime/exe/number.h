@@ -2,15 +2,11 @@
 #ifndef CASTIRON_EXE_NUMBER_H
 #define CASTIRON_EXE_NUMBER_H
 
-#include "../castiron.h"
-
-#define CI_NUMBER_ROOM 32 /* characters the longest number takes */
+#include "../core/error.h"
 
 /* The shortest decimal that reads back to `bits` of the float type, spelled as Python's repr spells it; NaN, Infinity
-   and -Infinity as Python's json does. Gives the length; the text is not terminated. */
+   and -Infinity as Python's json does. Gives the length; the text, of at most CI_NUMBER_ROOM characters, is not terminated. */
 int ci_print_float(char *text, uint64_t bits, int32_t type);
-int ci_print_uint(char *text, uint64_t value);
-int ci_print_int(char *text, int64_t value);
 
 /* Reads a JSON number, which the caller has checked to be one, rounded once to the nearest of the float type, ties to
    even. Gives false where it rounds to infinity. */

@@ -59,8 +59,8 @@ static int unknown(const char *text, size_t length, ci_error *error)
         if (edits < least) least = edits, best = &table[i];
     }
     if (best)
-        return ci_refuse(error, CI_BAD_INPUT, "unknown option '%q'; did you mean %s?", length, text, best->name);
-    return ci_refuse(error, CI_BAD_INPUT, "unknown option '%q'; see --help", length, text);
+        return ci_refuse(error, "unknown option '%.*s'; did you mean %s?", (int)length, text, best->name);
+    return ci_refuse(error, "unknown option '%.*s'; see --help", (int)length, text);
 }
 
 static const option *find(const char *text, size_t length)
@@ -68,7 +68,7 @@ static const option *find(const char *text, size_t length)
     if (length == 2 && text[1] == 'o') text = "--output", length = 8;
     if (length == 2 && text[1] == 'h') text = "--help", length = 6;
     for (int i = 0; i < COUNT; i++)
-        if (strlen(table[i].name) == length && !memcmp(text, table[i].name, length)) return &table[i];
+        if (ci_same(text, length, table[i].name)) return &table[i];
     return NULL;
 }
 
@@ -76,7 +76,7 @@ static int set_input(ci_options *options, const char *value, ci_error *error)
 {
     const char *equals = strchr(value, '=');
     if (!equals || !equals[1])
-        return ci_refuse(error, CI_BAD_INPUT, "--input takes NAME=FILE, not '%q'", strlen(value), value);
+        return ci_refuse(error, "--input takes NAME=FILE, not '%s'", value);
     options->given[options->given_count++] = (ci_given){value, equals + 1, (size_t)(equals - value)};
     return CI_OK;
 }
@@ -88,13 +88,12 @@ static int set(ci_options *options, const option *o, const char *value, ci_error
     uint64_t number;
     if (o->kind == INPUT) return set_input(options, value, error);
     if (o->kind == TEXT) {
-        if (!*value) return ci_refuse(error, CI_BAD_INPUT, "%s takes a file, not an empty name", o->name);
+        if (!*value) return ci_refuse(error, "%s takes a file, not an empty name", o->name);
         memcpy(field, &value, sizeof value);
         return CI_OK;
     }
     if (!ci_parse_uint(value, value + strlen(value), MOST, &number))
-        return ci_refuse(error, CI_BAD_INPUT, "%s takes a number from 0 to %d, not '%q'", o->name, (int64_t)MOST,
-                         strlen(value), value);
+        return ci_refuse(error, "%s takes a number from 0 to %d, not '%s'", o->name, MOST, value);
     memcpy(field, &number, sizeof number);
     return CI_OK;
 }
@@ -104,9 +103,9 @@ static int check(const ci_options *o, ci_error *error)
     bool device = o->output && (!strcmp(o->output, "-") || !strncmp(o->output, "/dev/", 5));
     bool known = o->output && (ci_ends(o->output, ".npz") || ci_ends(o->output, ".npy") || ci_ends(o->output, ".json"));
     if (o->output && !device && !known)
-        return ci_refuse(error, CI_BAD_INPUT, "-o %s: the name must end in .npz, .npy or .json", o->output);
+        return ci_refuse(error, "-o %s: the name must end in .npz, .npy or .json", o->output);
     if (o->stream && (o->given_count || o->output || o->repeat || o->profile))
-        return ci_refuse(error, CI_BAD_INPUT, "--stream reads standard input and writes standard output: "
+        return ci_refuse(error, "--stream reads standard input and writes standard output: "
                                               "no files, -o, --repeat or --profile");
     return CI_OK;
 }
@@ -119,12 +118,12 @@ static int parse_option(ci_options *options, char **arguments, int *at, ci_error
     const option *o = find(argument, length);
     if (!o) return unknown(argument, length, error);
     if (o->kind == FLAG) {
-        if (value) return ci_refuse(error, CI_BAD_INPUT, "%s takes no value", o->name);
+        if (value) return ci_refuse(error, "%s takes no value", o->name);
         *((bool *)((char *)options + o->field)) = true;
         return CI_OK;
     }
     if (!value) value = arguments[++*at];
-    if (!value) return ci_refuse(error, CI_BAD_INPUT, "%s needs a value; see --help", o->name);
+    if (!value) return ci_refuse(error, "%s needs a value; see --help", o->name);
     return set(options, o, value, error);
 }
 
@@ -144,38 +143,29 @@ int ci_options_parse(ci_options *options, int count, char **arguments, ci_error 
     return check(options, error);
 }
 
-static void list_ports(ci_out *out, const char *title, const ci_model *model, const ci_port *ports, int32_t count)
+static void list_ports(ci_text *out, const char *title, const ci_model *model, const ci_port *ports, int32_t count)
 {
-    ci_out_text(out, title);
+    ci_put_text(out, title);
     for (int32_t i = 0; i < count; i++) {
-        ci_out_text(out, "  ");
-        ci_out_padded(out, ports[i].name, 16);
-        ci_out_text(out, " ");
-        ci_out_text(out, ci_type_info_of(ports[i].type)->name);
-        ci_out_text(out, " [");
-        for (int32_t d = 0; d < ports[i].rank; d++) {
-            int64_t extent = ports[i].dims[d];
-            if (d) ci_out_text(out, ", ");
-            if (extent < 0) ci_out_text(out, model->sizes[-1 - extent].name);
-            else ci_out_int(out, extent);
-        }
-        ci_out_text(out, "]\n");
+        ci_put_text(out, "  ");
+        ci_put_padded(out, ports[i].name, 16);
+        ci_put(out, " %s ", ci_type_name(ports[i].type));
+        ci_put_shape(out, ports[i].rank, ports[i].dims, model->sizes);
+        ci_put_text(out, "\n");
     }
 }
 
-void ci_options_help(ci_out *out, const ci_model *model)
+void ci_options_help(ci_text *out, const ci_model *model)
 {
-    ci_out_text(out, "Usage: ");
-    ci_out_text(out, model->name);
-    ci_out_text(out, " [OPTION...] [FILE...]\n"
+    ci_put(out, "Usage: %s [OPTION...] [FILE...]\n"
                      "Runs the model on the inputs and prints its outputs as JSON.\n"
                      "\n"
                      "FILE is .npy, .npz or JSON (a nested list, or an object of inputs by name), known by its\n"
                      "contents; - is standard input, which is also read where no FILE is given. Arrays without\n"
-                     "a name are the model's inputs in order.\n");
+                     "a name are the model's inputs in order.\n", model->name);
     list_ports(out, "\nInputs:\n", model, model->inputs, model->input_count);
     list_ports(out, "Outputs:\n", model, model->outputs, model->output_count);
-    ci_out_text(out, "\n"
+    ci_put_text(out, "\n"
                      "  --input NAME=FILE     one input, by name\n"
                      "  -o, --output FILE     write .npz, .npy (one output) or .json; whole, or not at all;\n"
                      "                        -: .npy (several outputs: .npz) to standard output\n"

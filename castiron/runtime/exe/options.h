@@ -19,6 +19,6 @@ typedef struct ci_options {
 } ci_options;
 
 int ci_options_parse(ci_options *options, int count, char **arguments, ci_error *error);
-void ci_options_help(ci_out *out, const ci_model *model);
+void ci_options_help(ci_text *out, const ci_model *model);
 
 #endif

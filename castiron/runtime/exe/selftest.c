@@ -3,6 +3,7 @@
 #include "arrays.h"
 #include "number.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +102,7 @@ static double of_integers(uint64_t a, uint64_t b, int32_t type, size_t size)
 
 static difference compare(const ci_array *got, const ci_array *wanted)
 {
-    size_t size = (size_t)ci_type_info_of(got->type)->size;
+    size_t size = (size_t)ci_type_bytes(got->type);
     const char *a = got->data, *b = wanted->data;
     difference found = {0, 0};
     for (int64_t i = ci_array_count(got); i > 0; i--, a += size, b += size) {
@@ -145,34 +146,31 @@ static bool same_shape(const ci_array *a, const ci_array *b)
     return true;
 }
 
-static void print_number(ci_out *out, double value)
+static void print_number(ci_text *out, double value)
 {
-    char text[2 * CI_NUMBER_ROOM];
+    char text[CI_NUMBER_ROOM];
     float rounded = (float)value;
     uint32_t bits;
     memcpy(&bits, &rounded, sizeof bits);
-    ci_out_put(out, text, (size_t)ci_print_float(text, bits, CI_FLOAT));
+    ci_put_bytes(out, text, (size_t)ci_print_float(text, bits, CI_FLOAT));
 }
 
 /* Prints the line of one output, its difference also in units of the last place of the largest value; gives whether it is
    within its tolerance. */
-static bool report(ci_out *out, const char *name, const ci_array *got, const ci_array *wanted, double tolerance)
+static bool report(ci_text *out, const char *name, const ci_array *got, const ci_array *wanted, double tolerance)
 {
-    ci_out_text(out, name);
     if (!same_shape(got, wanted)) {
-        ci_out_text(out, ": type or shape is not as recorded, MISMATCH\n");
+        ci_put(out, "%s: type or shape is not as recorded, MISMATCH\n", name);
         return false;
     }
     difference d = compare(got, wanted);
-    ci_out_text(out, ": ");
-    ci_out_int(out, ci_array_count(got));
-    ci_out_text(out, " values, max|diff| ");
+    ci_put(out, "%s: %" PRId64 " values, max|diff| ", name, ci_array_count(got));
     print_number(out, d.most);
     if (d.largest > 0) {
-        ci_out_text(out, ", ulp ");
+        ci_put_text(out, ", ulp ");
         print_number(out, d.most / unit_of(d.largest, got->type));
     }
-    ci_out_text(out, d.most <= tolerance ? ", OK\n" : ", MISMATCH\n");
+    ci_put_text(out, d.most <= tolerance ? ", OK\n" : ", MISMATCH\n");
     return d.most <= tolerance;
 }
 
@@ -185,12 +183,12 @@ static int read_inputs(record *r, uint32_t count, const ci_model *model, ci_arra
         if (e.role == 0 && e.port < (uint32_t)model->input_count) inputs[e.port] = e.array;
         else if (e.role != 1 || e.port >= (uint32_t)model->output_count) r->bad = true;
     }
-    return r->bad ? ci_refuse(error, CI_BAD_INPUT, "the recorded self-test is damaged: build the model again") : CI_OK;
+    return r->bad ? ci_refuse(error, "the recorded self-test is damaged: build the model again") : CI_OK;
 }
 
 /* Goes over the entries once more; the tolerances of the outputs follow the last one. */
 static int check_outputs(record r, record tolerances, uint32_t count, const ci_model *model, const ci_array *outputs,
-                         ci_out *out, ci_error *error)
+                         ci_text *out, ci_error *error)
 {
     bool same = true;
     for (uint32_t i = 0; i < count; i++) {
@@ -201,13 +199,13 @@ static int check_outputs(record r, record tolerances, uint32_t count, const ci_m
         same &= report(out, model->outputs[e.port].name, &outputs[e.port], &e.array, tolerance);
     }
     if (same) return CI_OK;
-    return ci_refuse(error, CI_MISMATCH, "the self-test found outputs that differ from the recorded ones");
+    return ci_fail(error, CI_MISMATCH, "the self-test found outputs that differ from the recorded ones");
 }
 
-int ci_selftest(const ci_model *model, ci_session *session, ci_out *out, ci_error *error)
+int ci_selftest(const ci_model *model, ci_session *session, ci_text *out, ci_error *error)
 {
     record r = {model->selftest, 0, model->selftest ? (uint64_t)model->selftest_bytes : 0, false};
-    if (!r.size) return ci_refuse(error, CI_BAD_INPUT, "no self-test was recorded when this model was built");
+    if (!r.size) return ci_refuse(error, "no self-test was recorded when this model was built");
     size_t input_count = (size_t)model->input_count, count = input_count + (size_t)model->output_count;
     ci_array *arrays = calloc(count + 1, sizeof *arrays);
     if (!arrays) return ci_no_memory(error, (int64_t)(count * sizeof *arrays));

@@ -6,6 +6,6 @@
 #include "io.h"
 
 /* Runs the recorded inputs and prints a line for each output. Gives CI_MISMATCH, with a message, where they differ. */
-int ci_selftest(const ci_model *model, ci_session *session, ci_out *out, ci_error *error);
+int ci_selftest(const ci_model *model, ci_session *session, ci_text *out, ci_error *error);
 
 #endif

@@ -5,6 +5,7 @@
 #include "json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ static int read_more(lines *l, ci_error *error)
     if (!ci_reserve(&l->bytes, 4096)) return ci_no_memory(error, (int64_t)l->bytes.size * 2);
     ssize_t count = read(STDIN_FILENO, l->bytes.data + l->bytes.size, l->bytes.room - l->bytes.size);
     if (count < 0 && errno != EINTR)
-        return ci_refuse(error, CI_BAD_INPUT, "standard input: cannot read (%s)", ci_reason(errno));
+        return ci_refuse(error, "standard input: cannot read (%s)", ci_reason(errno));
     if (count > 0) l->bytes.size += (size_t)count;
     l->ended = count == 0;
     return CI_OK;
@@ -67,7 +68,7 @@ static int answer(const char *line, size_t size, int64_t number, ci_session *ses
     int status = ci_json_read(line, size, "standard input", number, inputs, -1, error);
     if (!status) status = ci_inputs_complete(inputs, error);
     if (!status) status = ci_session_run(session, inputs->arrays, outputs, error);
-    if (!status) status = ci_json_write(out, model, outputs, error);
+    if (!status) status = ci_json_write(&out->text, model, outputs, error);
     ci_inputs_clear(inputs);
     return status;
 }
@@ -83,13 +84,13 @@ int ci_stream(ci_session *session, ci_inputs *inputs, ci_array *outputs, ci_out 
         if (blank(line, size)) continue;
         if (answer(line, size, l.number, session, inputs, outputs, out, error)) {
             failures++;
-            ci_out_text(out, "{\"error\": ");
-            ci_json_write_string(out, error->text);
-            ci_out_text(out, "}\n");
+            ci_put_text(&out->text, "{\"error\": ");
+            ci_json_write_string(&out->text, error->text);
+            ci_put_text(&out->text, "}\n");
         }
         ci_out_flush(out);
     }
     free(l.bytes.data);
-    if (!status && failures) status = ci_refuse(error, CI_BAD_INPUT, "%d lines could not be answered", failures);
+    if (!status && failures) status = ci_refuse(error, "%" PRId64 " lines could not be answered", failures);
     return status;
 }
