@@ -7,28 +7,20 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from castiron.errors import InputError
-from castiron.lab.arrays import ArrayFile
-from castiron.lab.forms import advice, charts, elf, ship
-from castiron.lab.forms.agree import agreement
+from castiron.errors import CastironError, InputError
+from castiron.lab.forms.artifact import tried_alone
 from castiron.lab.forms.lab import OWN, chosen
-from castiron.lab.forms.process import Inputs, read_outputs, words
-from castiron.lab.forms.python_forms import last_words
-from castiron.lab.forms.types import Agreement, Failed, Memory, Moved, Row, Ships, Start, Steady
 from castiron.lab.forms.user_forms import read_forms
-from castiron.lab.reference import Vectors
-from castiron.lab.spawn import Spawner
+from castiron.options import Form as BuildForm
 
 ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent / "forms"
@@ -203,6 +195,21 @@ def test_the_page_is_whole_and_self_contained(small: SimpleNamespace) -> None:
     assert json.loads((small.folder / "report.json").read_text()) == small.report
 
 
+def test_one_artifact_is_tried_alone(small: SimpleNamespace) -> None:
+    x = {"x": np.linspace(-1, 1, 8, dtype="f").reshape(2, 4)}
+    one = tried_alone(small.folder / "castiron" / "model", BuildForm.EXE, "", x)
+    assert one.paths == () and one.libraries == () and one.undefined == {}
+    beside = tried_alone(small.folder / "castiron-file" / "model", BuildForm.EXE, "", x)
+    library = tried_alone(small.folder / "castiron-library" / "libmodel.so", BuildForm.SHARED, "", x)
+    assert "libc.so.6" in library.libraries and library.undefined == {}
+    for other in (beside, library):
+        assert list(other.outputs) == list(one.outputs) == ["y"]
+        assert np.array_equal(other.outputs["y"], one.outputs["y"])
+    raw = small.folder / "castiron-safetensors" / "model"  # its weights have another name, so it has none
+    with pytest.raises(CastironError, match=r"copied alone to an empty folder, does not run: .*status 3"):
+        tried_alone(raw, BuildForm.EXE, "", x)
+
+
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
@@ -244,143 +251,37 @@ def test_forms_are_chosen_by_name(users: Path) -> None:
         chosen([str(users), str(users)])
 
 
-# Parts
+CODE = """
+import torch
+from parts.layer import Layer
+
+def make():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(Layer(), torch.nn.Linear(8, 3)), (torch.ones(2, 4),)
+"""
+
+LAYER = """
+import torch
+
+class Layer(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(4, 8)
+"""
 
 
-def test_places_are_filled(tmp_path: Path) -> None:
-    inputs = Inputs.written(tmp_path, {"a": np.zeros(3, "f"), "b": np.ones(2, np.int64)})
-    line = words(["{here}/p", "{files}", "{outputs}", "t={threads}", "{inputs}", "{calls}"], tmp_path, inputs,
-                 tmp_path / "o", 2, 7)  # fmt: skip
-    here = str(tmp_path)
-    assert line == [f"{here}/p", f"{here}/0.npy", f"{here}/1.npy", f"{here}/o", "t=2", f"{here}/inputs.npz", "7"]
-    assert np.load(inputs.npz)["b"].dtype == np.int64
-
-
-def test_arrays_one_after_the_other(tmp_path: Path) -> None:
-    with (tmp_path / "o.npz").open("wb") as file:
-        np.save(file, np.arange(3.0))
-        np.save(file, np.ones((2, 2), np.int32))
-    found = read_outputs(tmp_path / "o.npz")
-    assert [a.shape for a in found.arrays.values()] == [(3,), (2, 2)] and not found.named
-    data = (tmp_path / "o.npz").read_bytes()
-    (tmp_path / "o.npz").write_bytes(data[:-3])
-    with pytest.raises(Failed, match="cut off"):
-        read_outputs(tmp_path / "o.npz")
-
-
-def vectors(**outputs: np.ndarray) -> Vectors:
-    """What a source gave."""
-    return Vectors({}, outputs, None, "onnx")
-
-
-@pytest.mark.parametrize(
-    ("found", "ok"),
-    [
-        (np.array([1.0, 2.0], "f"), True),
-        (np.array([1.0, 2.0 + 1e-5], "f"), True),
-        (np.array([1.0, 2.1], "f"), False),
-        (np.array([1.0, np.nan], "f"), False),
-        (np.array([1.0, np.inf], "f"), False),
-        (np.array([[1.0, 2.0]], "f"), False),
-        (np.array([], "f"), False),
-    ],
-)
-def test_agreement(found: np.ndarray, ok: bool) -> None:
-    (verdict,) = agreement(ArrayFile({"arr_0": found}, True, False), vectors(y=np.array([1.0, 2.0], "f")))
-    assert verdict.ok == ok and verdict.name == "y"
-
-
-def test_outputs_that_are_not_there_disagree() -> None:
-    one = np.zeros(1, "f")
-    found = agreement(ArrayFile({"y": one}, True, True), vectors(y=one, z=one))
-    assert [a.ok for a in found] == [True, False]
-
-
-def test_integers_must_be_equal() -> None:
-    given = vectors(y=np.array([1, 2]))
-    assert agreement(ArrayFile({"y": np.array([1, 2])}, True, True), given)[0].ok
-    assert not agreement(ArrayFile({"y": np.array([1, 3])}, True, True), given)[0].ok
-
-
-def test_absolute_paths_are_found_also_in_archives(tmp_path: Path) -> None:
-    place = "/somewhere/of/mine"
-    (tmp_path / "plain").write_bytes(b"\0see /somewhere/of/mine/net.py:12\0and not /somewhere/of/mineral/a \xff")
-    with zipfile.ZipFile(tmp_path / "packed.pt2", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("code.cpp", "// g++ -march=native -I/somewhere/of/mine/include\n" * 9)
-    files = [tmp_path / "plain", tmp_path / "packed.pt2"]
-    assert ship.absolute_paths(files[:1], [place]) == ("/somewhere/of/mine/net.py",)
-    assert ship.absolute_paths(files, [place])[1:] == ("/somewhere/of/mine/include",)
-    assert ship.built_for_here(files) == ("-march=native",)
-    (tmp_path / "empty").touch()
-    assert ship.absolute_paths([tmp_path / "empty"], [place]) == ()
-
-
-def test_sizes_of_distributions() -> None:
-    modules = {m: sys.modules[m].__file__ for m in ("numpy", "json", "re")}
-    found = ship.distributions(modules, HERE)
-    assert list(found) == ["numpy"] and found["numpy"] > 1 << 20
-
-
-def test_libraries_are_resolved() -> None:
-    found = elf.libraries(Path(sys.executable).resolve())
-    assert any(name.startswith("libc.so") and path for name, path in found.items())
-    assert elf.left_to_a_runtime(b"\x7fELF but not really") == []
-    assert elf.by_prefix(["aoti_torch_empty", "aoti_torch_delete", "_ZN2at5emptyE", "main"]) == {
-        "aoti_torch_*": 2, "C++": 1, "main": 1,
-    }  # fmt: skip
-
-
-def test_the_spawner_tells_what_happened(tmp_path: Path) -> None:
-    spawner = Spawner(tmp_path)
-    runs = spawner.measure(["sh", "-c", "echo $NAME"], 2, memory=True, env={"NAME": "x", "PATH": os.environ["PATH"]})
-    assert len(runs.walls) == 2 and runs.peak > 0 and not runs.failure and spawner.output.read_text() == "x\n"
-    assert "status 3" in spawner.measure(["sh", "-c", "echo no >&2; exit 3"]).failure
-    assert spawner.measure(["sh", "-c", "echo no >&2; exit 3"]).said == "no\n"
-    assert "No such file" in spawner.measure([str(tmp_path / "nothing")]).failure
-
-
-def test_last_words() -> None:
-    trace = "Traceback (most recent call last):\n  File x\nRuntimeError: bad model\nnote: the end"
-    assert last_words(trace, 1) == "RuntimeError: bad model"
-    assert last_words("In file\nx.cpp:3: error: no type\nx.cpp:9: error: more\n", 1) == "x.cpp:3: error: no type"
-    assert last_words("", 1) == "ended with status 1 and said nothing"
-
-
-def row(name: str, scale: float, **more: Any) -> Row:
-    """A form that works, of some size in every respect."""
-    facts: dict[str, Any] = {
-        "agreement": (Agreement("y", 0.0, 0.0, 1e-7),),
-        "ships": Ships(int(1000 * scale), int(2000 * scale), {"lib": int(1e6 * scale)}),
-        "start": Start((scale, scale * 1.1), {"import": scale / 2}, (10, 200)),
-        "memory": Memory(int(1e6 * scale), int(1e6 * scale), int(5e5 * scale), 10),
-        "steady": Steady(scale / 1e3, scale / 900, 10, {1: 1000 / scale}),
-        "moved": Moved(),
-    } | more
-    return Row(name, name, "itself", facts.pop("state", "ok"), **facts)
-
-
-def test_advice_names_what_not_to_ship() -> None:
-    rows = (
-        row("a", 1.0),
-        row("b", 100.0, moved=Moved(native=("-march=native",))),
-        row("c", 0.1, state="mismatch"),
-        row("d", 0.2, moved=Moved("works only where it was built: no file")),
-    )
-    rules = {rule.need: rule.text for rule in advice.choose(rows)}
-    assert rules["the least to install"].startswith("a: ") and "100×" in rules["the least to install"]
-    assert rules["not to ship"].startswith("c:") and rules["not to copy elsewhere"].startswith("d (")
-    assert rules["machines of other kinds"].startswith("b was")
-    assert advice.choose(()) == []
-
-
-def test_charts_stay_within_their_axes() -> None:
-    rows = [row("a", 1e-3), row("b", 1.0), row("c", 3000.0)]
-    for make in (charts.start_up, charts.memory, charts.shipped, charts.latency):
-        chart = make(rows)
-        assert len(chart.lines) == 3 and len(chart.ticks) >= 2
-        for bar in [bar for line in chart.lines for bar in line.bars]:
-            assert 0 <= bar.left <= 100 and bar.left + bar.width <= 100.4 and bar.kind in chart.key
-        assert make([]).lines == ()
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+def test_source_ships_all_of_its_own_code(tmp_path: Path) -> None:
+    (tmp_path / "net" / "parts").mkdir(parents=True)
+    (tmp_path / "net" / "model.py").write_text(CODE)
+    (tmp_path / "net" / "parts" / "layer.py").write_text(LAYER)
+    done = castiron("forms", "net/model.py:make", "--forms", "source", "--runs", "1", "--json", cwd=tmp_path)
+    (found,) = json.loads(done.stdout)["rows"]
+    assert found["state"] == "ok" and found["moved"]["ok"], found
+    shipped = {
+        str(p.relative_to(tmp_path / "make-forms" / "source")) for p in tmp_path.rglob("make-forms/source/**/*.py")
+    }
+    assert shipped == {"model.py", "parts/layer.py", "runner.py"}
 
 
 @pytest.mark.slow

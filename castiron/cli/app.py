@@ -133,33 +133,47 @@ def run(
     ] = None,
     output: Annotated[Path | None, _out("Write .npz (.npy for one output) in place of printing JSON.")] = None,
     shape: Shapes = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="By onnx.reference, the interpreter that defines ONNX, instead.")
+    ] = False,
 ) -> None:
     """Run MODEL once in its own framework (onnxruntime, PyTorch): what an artifact is compared with."""
     from castiron.cli.run import run_command
 
-    run_command(model, inputs or [], output, shape or [])
+    run_command(model, inputs or [], output, shape or [], reference)
 
 
 @app.command(
     **_examples(
-        "./model x.npy > y.json && castiron compare y.json expected.npz", "./model x.npy | castiron compare - y.npy"
+        "./model x.npy > y.json && castiron compare y.json expected.npz",
+        "./model x.npy | castiron compare - y.npy",
+        "castiron compare graph.onnx net.py:make",
     )
 )
 def compare(
     a: Annotated[
-        Path, typer.Argument(metavar="A", help=".npy, .npz or JSON; - for standard input", show_default=False)
+        Path,
+        typer.Argument(metavar="A", help=".npy, .npz or JSON (- for standard input), or a MODEL", show_default=False),
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="the reference, likewise", show_default=False)],
     atol: Annotated[float, typer.Option("--atol", min=0.0, help="Absolute tolerance.")] = 1e-6,
     rtol: Annotated[float, typer.Option("--rtol", min=0.0, help="Relative tolerance.")] = 1e-5,
     json: Json = False,
 ) -> None:
-    """Compare two sets of arrays; exit status 0 if they agree, 1 if not, 2 for files that cannot be read.
+    """Compare two sets of arrays, or two graphs; exit status 0 if they agree, 1 if not, 2 for files that cannot be read.
 
     Arrays agree where |A - B| <= atol + rtol * |B| for every element; NaN equals NaN, an infinity its like, integers
     and strings must be equal. JSON numbers take the type that the other file has. A line an output says n, max|diff|,
     the same in ulp (units of the last place of B's largest value), and where the largest difference is.
+
+    Two graphs (models of any kind) agree where the same operators work on the same values, whatever these are called and
+    in which order they stand, and the parameters of each name agree like arrays; else the lines of their listings that
+    differ are shown, - for what only A has, + for what only B has.
     """
+    from castiron.cli.capture import compare_graphs_command, is_graph
+
+    if is_graph(a) and is_graph(b):
+        compare_graphs_command(str(a), str(b), atol, rtol, json)
     from castiron.cli.compare import compare_command
 
     compare_command(a, b, atol, rtol, json)
@@ -209,7 +223,7 @@ def forms(
     Forms: source (safetensors and the module's code), torchscript, torchscript-trace, torchscript-cpp, export (.pt2),
     aotinductor, aotinductor-cpp, onnx, castiron, castiron-file, castiron-safetensors, castiron-burnpack,
     castiron-library. Each runs in processes of its own, from start to exit, interleaved with the others; each is copied
-    alone to an empty folder and must work there. DIR gets report.html, report.json, and a folder a form.
+    alone to an empty folder and must work there. DIR gets report.html, report.md, report.json, and a folder a form.
 
     FILE.toml holds [[form]] tables: name, run (a command; {here} is the form's folder, {files} a .npy an input, {inputs}
     the same as .npz, {outputs} the file to write, else it prints JSON), and if need be build (a command; {source} is the
@@ -218,6 +232,37 @@ def forms(
     from castiron.cli.forms import forms_command
 
     forms_command(model, names.split(",") if names else [], out, runs, threads, shape or [], json)
+
+
+@app.command(
+    **_examples("castiron capture net.py:make -o net.onnx", "castiron show net.onnx && castiron build net.onnx")
+)
+def capture(
+    module: Annotated[
+        str,
+        typer.Argument(metavar="MODULE", help="file.py:function, package.module:function or .pt2", show_default=False),
+    ],
+    output: Annotated[Path | None, _out("The .onnx file to write; default: by MODULE's name.")] = None,
+) -> None:
+    """Record the forward pass of a PyTorch module on its example inputs as a graph file, with parameters by name.
+
+    The file is ONNX, as torch.export sees the module, and says of each node from which layer and line it comes. show
+    prints it, compare compares two, run --reference interprets it, build compiles it.
+    """
+    from castiron.cli.capture import capture_command
+
+    capture_command(module, output)
+
+
+@app.command(**_examples("castiron show model.onnx", "castiron show net.py:make --aten"))
+def show(
+    model: Model,
+    aten: Annotated[bool, typer.Option("--aten", help="torch.export's graph of a module, in ATen operators.")] = False,
+) -> None:
+    """Print a graph: its ports, its parameters, a line a node with types and sizes."""
+    from castiron.cli.capture import show_command
+
+    show_command(model, aten)
 
 
 @app.command(**_examples("castiron inspect model.onnx", "castiron inspect ./model --json"))

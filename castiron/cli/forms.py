@@ -16,7 +16,7 @@ from castiron.cli.show import progress
 from castiron.errors import InputError
 from castiron.lab.forms.lab import chosen, run_forms
 from castiron.lab.forms.page import page
-from castiron.lab.forms.report import as_json, show
+from castiron.lab.forms.report import as_json, as_markdown, show
 from castiron.pipeline import build
 
 MARK = ".castiron-forms"
@@ -35,8 +35,9 @@ def forms_command(
             command=_command(model, names, runs, threads, shapes),
         )  # fmt: skip
     told = json_module.dumps(as_json(report), indent=1)
-    for file, text in ((folder / "report.json", told), (folder / "report.html", page(report))):
-        with whole(file) as temporary:
+    written = {"report.json": told, "report.html": page(report), "report.md": as_markdown(report)}
+    for name, text in written.items():
+        with whole(folder / name) as temporary:
             temporary.write_text(text)
     if json:
         print(told)

@@ -79,10 +79,16 @@ def burnpack(setting: Setting, here: Path) -> Produced:
 def library(setting: Setting, here: Path) -> Produced:
     """A shared library, called through `castiron.load`."""
     setting.build(setting.source, here / "libmodel.so", form="shared", verify=False)
+    with_loader(here)
+    types = ",".join(array.dtype.name for array in setting.vectors.inputs.values())
+    return in_python("castiron", here, "libmodel.so", f"types={types}", program=LOADER)
+
+
+def with_loader(here: Path) -> None:
+    """The files of castiron that `castiron.load` consists of."""
     for file in LOADER:
         (here / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(Path(castiron.__file__).parent.parent / file, here / file)
-    return in_python("castiron", here, "libmodel.so", program=LOADER)
 
 
 FORMS = (

@@ -17,7 +17,7 @@ from castiron.lab.forms import castiron_forms, cpp_forms, python_forms
 from castiron.lab.forms.agree import agreement
 from castiron.lab.forms.machine import machine, versions
 from castiron.lab.forms.measure import Tally, memory, resident, rounds, start, steady
-from castiron.lab.forms.process import Desk, Inputs, answer
+from castiron.lab.forms.process import Desk, Inputs, answer, told
 from castiron.lab.forms.ship import moved, places_of_this_machine, ships
 from castiron.lab.forms.types import Failed, Form, LeftOut, Missing, Produced, Progress, Row, Setting
 from castiron.lab.forms.user_forms import read_forms
@@ -154,14 +154,14 @@ def _check_all(setting: Setting, desk: Desk, made: Mapping[str, Produced], rows:
         setting.say(f"checking {rows[name].title}")
         row = rows[name]
         try:
-            agreed = agreement(answer(desk, form), setting.vectors)
-            row = replace(row, agreement=agreed)
+            found = answer(desk, form, more=("files=1",) if form.python else ())
+            modules = told(desk.spawner.output).get("files", {})
+            agreed = agreement(found, setting.vectors)
+            row = replace(row, agreement=agreed, ships=ships(form, modules))
             wrong = [a for a in agreed if not a.ok]
             if wrong:
                 row = replace(row, state="mismatch", note=f"output {wrong[0].name!r} {wrong[0].reason}")
-            row = replace(
-                row, ships=ships(desk, form), moved=moved(desk, form, setting.vectors, needles, setting.folder)
-            )
+            row = replace(row, moved=moved(desk, form, setting.vectors, needles, setting.folder))
         except Failed as error:
             row = replace(row, state="failed", note=_first_line(error))
         checked[name] = row

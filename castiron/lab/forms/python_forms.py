@@ -73,7 +73,7 @@ def _exported(setting: Setting, kind: str, file: Path) -> Exported:
     }
     command = [sys.executable, str(PROGRAMS / "export.py"), kind, setting.model, str(file)]
     told = json.loads(tool(command, environment).splitlines()[-1])
-    return Exported(file, told["types"], told["keywords"], told["remark"])
+    return Exported(file, told["types"], told["keywords"], told["remark"], tuple(told["code"]))
 
 
 def tool(command: list[str], environment: dict[str, str] | None = None) -> str:
@@ -84,10 +84,12 @@ def tool(command: list[str], environment: dict[str, str] | None = None) -> str:
     )  # fmt: skip
     try:
         out, err = child.communicate(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:  # of what is interrupted nothing goes on
         os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-        raise Failed(f"{Path(command[0]).name} took more than {PATIENCE} s and was ended") from None
+        child.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise Failed(f"{Path(command[0]).name} took more than {PATIENCE} s and was ended") from None
+        raise
     if child.returncode:
         raise Failed(last_words(err, child.returncode))
     return out
@@ -107,16 +109,15 @@ def source_form(setting: Setting, here: Path) -> Produced:
     """A state dict, and the user's own code."""
     if setting.source.framework == "pytorch" and not (setting.source.origin or Path("x.py")).suffix == ".py":
         raise LeftOut(f"{setting.model} holds no Python source of the module; give file.py:function")
-    told = export(setting, "source", here / "model.safetensors")
     needs("safetensors")
+    told = export(setting, "source", here / "model.safetensors")
     where, _, name = setting.model.rpartition(":")
-    code: tuple[str, ...] = ()
-    if where.endswith(".py"):
-        shutil.copy(where, here)
-        where = Path(where).name
-        code = (where,)
-    options = (*told.options, f"code={where}:{name}")
-    return in_python("source", here, "model.safetensors", *options, program=code, remark=told.remark)
+    root = Path(where).resolve().parent if where.endswith(".py") else Path.cwd()
+    for file in told.code:
+        (here / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / file, here / file)
+    options = (*told.options, f"code={Path(where).name}:{name}")
+    return in_python("source", here, "model.safetensors", *options, program=told.code, remark=told.remark)
 
 
 def torchscript_script(setting: Setting, here: Path) -> Produced:

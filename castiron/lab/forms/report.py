@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from castiron.lab.figures import milliseconds, number, size
 from castiron.lab.forms.advice import choose
@@ -69,6 +70,39 @@ def show(report: Report, console: Console) -> None:
         f"{report.seconds:.0f} s",
         highlight=False,
     )
+
+
+def as_markdown(report: Report) -> str:
+    """The table for a README or an issue, with what is needed to read its figures."""
+    titles = (
+        "form",
+        "agreement",
+        "ulp",
+        "model",
+        "program",
+        "runtime",
+        "start to exit",
+        "±",
+        "peak memory",
+        "a call",
+        "elsewhere",
+    )
+    lines = [f"| {' | '.join(titles)} |", f"|---|---|{'---:|' * 8}---|"]
+    for row in report.rows:
+        cells = [Text.from_markup(cell).plain.replace("±", "") for cell in _cells(row)]
+        lines.append(f"| {' | '.join(cells)} |")
+    before, after = report.load
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    machine = ", ".join(f"{name} {value}" for name, value in report.machine.items())
+    lines += [
+        "",
+        f"{report.runs} interleaved runs, medians; threads {report.threads}; load average {before:.1f} before, {after:.1f}"
+        f" after; {machine}; {versions}.",
+        "",
+    ]
+    lines += [f"- **{row.title}**: {note}" for row in report.rows for note in notes(row)]
+    lines += ["", *(f"- *{rule.need}*: {rule.text}" for rule in choose(report.rows)), ""]
+    return "\n".join(lines)
 
 
 def _cells(row: Row) -> list[str]:

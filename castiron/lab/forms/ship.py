@@ -17,7 +17,7 @@ from pathlib import Path
 
 from castiron.lab.forms import elf
 from castiron.lab.forms.agree import agreement
-from castiron.lab.forms.process import Desk, Inputs, answer, told
+from castiron.lab.forms.process import Desk, Inputs, answer
 from castiron.lab.forms.types import Failed, Moved, Produced, Ships
 from castiron.lab.reference import Vectors
 
@@ -28,16 +28,16 @@ COMMON = {"/", "/usr", "/usr/local", "/tmp", "/var", "/opt", "/home"}
 """Folders that are on every machine: a path that starts so tells nothing of this one."""
 
 
-def ships(desk: Desk, made: Produced) -> Ships:
-    """Bytes of all that must be on the machine that runs the form. Python itself is not counted."""
+def ships(made: Produced, modules: Mapping[str, str | None]) -> Ships:
+    """Bytes of all that must be on the machine that runs the form. Python itself is not counted. modules: of a form in
+
+    Python, what it loads, with files."""
     files = [made.here / name for name in (*made.model, *made.program)]
     binaries = [file for file in files if elf.is_elf(file)]
     loaded = {name: path for file in binaries for name, path in elf.libraries(file).items()}
     own = {name: Path(path) for name, path in loaded.items() if path and _is_own(Path(path))}
     runtime = {name: path.resolve().stat().st_size for name, path in own.items()}
-    if made.python:
-        answer(desk, made, more=("files=1",))
-        runtime |= distributions(told(desk.spawner.output).get("files", {}), made.here)
+    runtime |= distributions(modules, made.here) if made.python else {}
     left = [name for data in _binaries(files) for name in elf.left_to_a_runtime(data)]
     return Ships(
         _bytes(made.here, made.model),

@@ -46,12 +46,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that PyTorch exported; types and, where `forward` is called by keywords, names of its arguments."""
+    """A file that PyTorch exported. types and, where `forward` is called by keywords, keywords: of its arguments; code:
+
+    the user's own Python files behind the module, relative to the folder of the model (or the current one)."""
 
     file: Path
     types: str
     keywords: str
     remark: str
+    code: tuple[str, ...]
 
     @property
     def options(self) -> tuple[str, ...]:

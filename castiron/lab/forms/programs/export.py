@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import sysconfig
 import warnings
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,20 @@ def main() -> None:
     print(json.dumps({
         "types": ",".join(str(x.dtype).removeprefix("torch.") for x in example),
         "keywords": ",".join(kwargs),
+        "code": own_files(model),
         "remark": own[0].strip().splitlines()[0] if own and kind in ("script", "trace") else "",
     }))  # fmt: skip
+
+
+def own_files(model: str) -> list[str]:
+    """The user's Python files that are loaded, relative to the folder of `file.py` or, of a package, the current one."""
+    where = model.rpartition(":")[0]
+    root = Path(where).resolve().parent if where.endswith(".py") else Path.cwd()
+    files = [Path(file).resolve() for m in list(sys.modules.values()) if (file := getattr(m, "__file__", None))]
+    installed = [Path(sysconfig.get_paths()[kind]).resolve() for kind in ("stdlib", "purelib", "platlib")]
+    installed.append(Path(__file__).resolve().parents[3])  # castiron itself
+    own = [f for f in files if f.is_relative_to(root) and not any(f.is_relative_to(folder) for folder in installed)]
+    return sorted({str(file.relative_to(root)) for file in own if file.suffix == ".py"})
 
 
 def read(model: str) -> tuple[Any, tuple[Any, ...], dict[str, Any], Any]:
