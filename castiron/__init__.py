@@ -23,13 +23,14 @@ from castiron.errors import (
 
 if TYPE_CHECKING:
     from castiron.artifact.load import load
+    from castiron.lab.capture import capture
     from castiron.pipeline import build
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CastironError", "InputError", "InternalError", "MismatchError", "ModelError", "ToolchainError", "Unsupported",
-    "WeightsError", "__version__", "build", "load",
+    "WeightsError", "__version__", "build", "capture", "load",
 ]  # fmt: skip
 
 
@@ -38,6 +39,10 @@ def __getattr__(name: str) -> Any:
         from castiron.pipeline import build
 
         return build
+    if name == "capture":
+        from castiron.lab.capture import capture
+
+        return capture
     if name == "load":
         from castiron.artifact.load import load
 

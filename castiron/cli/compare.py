@@ -32,14 +32,15 @@ def compare_command(a: Path, b: Path, atol: float, rtol: float, json: bool) -> N
     differences = compare_files(read(a), read(b), atol, rtol)
     ok = all(d.ok for d in differences)
     if json:
-        print(json_module.dumps({"ok": ok, "outputs": [_entry(d) for d in differences]}))
+        print(json_module.dumps({"ok": ok, "outputs": [difference_entry(d) for d in differences]}))
     else:
-        print(_table(differences))
+        print(difference_table(differences))
         print("OK" if ok else "MISMATCH")
     raise typer.Exit(0 if ok else 1)
 
 
-def _entry(d: Difference) -> dict[str, object]:
+def difference_entry(d: Difference) -> dict[str, object]:
+    """For JSON."""
     return {
         "name": d.name, "n": d.n, "max_diff": json_number(d.max_diff), "ulp": json_number(d.ulp),
         "worst": None if d.worst is None else list(d.worst), "found": d.found, "expected": d.expected,
@@ -47,7 +48,8 @@ def _entry(d: Difference) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _table(differences: Sequence[Difference]) -> str:
+def difference_table(differences: Sequence[Difference]) -> str:
+    """For a reader."""
     rows = []
     for d in differences:
         place = "" if d.worst is None else str(list(d.worst))

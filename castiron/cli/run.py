@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,21 @@ import numpy as np
 from castiron.artifact.files import whole
 from castiron.cli.arguments import parse_shapes
 from castiron.errors import InputError
+from castiron.frontend.onnx_file import interpreter
 from castiron.frontend.source import Source, load
 from castiron.lab.arrays import ArrayFile, of_type, read
 from castiron.lab.native import in_files
 from castiron.lab.reference import reference_inputs, run_source
 
 
-def run_command(model: str, inputs: Sequence[str], output: Path | None, shapes: Sequence[str]) -> None:
-    """Runs the model in its framework; without inputs, on the example ones."""
+def run_command(
+    model: str, inputs: Sequence[str], output: Path | None, shapes: Sequence[str], reference: bool = False
+) -> None:
+    """Runs the model in its framework, or under onnx.reference; without inputs, on the example ones."""
     source = load(model)
+    if reference:
+        file = source.origin if source.framework == "onnx" else None
+        source = replace(source, run=interpreter(source.model, file))
     pinned = parse_shapes(shapes)
     given = _given(source, inputs) if inputs else reference_inputs(source, pinned)
     answer = run_source(source, given)

@@ -170,6 +170,11 @@ def _session_of(model: ir.Model, options: object) -> object:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
+def interpreter(model: ir.Model, path: Path | None = None) -> Run:
+    """The model under onnx.reference, an operator after the other. path: where it came from, if from a file."""
+    return _reference(_proto(model, path))
+
+
 def _reference(proto: onnx.ModelProto) -> Run:
     from onnx.reference import ReferenceEvaluator
 

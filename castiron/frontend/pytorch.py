@@ -8,6 +8,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,7 +54,8 @@ def from_module(
         )) from error  # fmt: skip
     finally:
         module.train(was_training)
-    return _source(torch, name, program.model, module, set(module.state_dict()), args, kwargs, origin)
+    made = _source(torch, name, program.model, module, set(module.state_dict()), args, kwargs, origin)
+    return replace(made, exported=program.exported_program)
 
 
 def from_function(text: str) -> Source:
@@ -78,7 +80,8 @@ def from_exported(path: Path) -> Source:
         program = _quietly(lambda: torch.onnx.export(exported, dynamo=True, optimize=False, verbose=False))
     except Exception as error:
         raise _export_error(str(path), error, lambda: exported) from error
-    return _source(torch, path.stem, program.model, exported.module(), set(exported.state_dict), args, kwargs, path)
+    made = _source(torch, path.stem, program.model, exported.module(), set(exported.state_dict), args, kwargs, path)
+    return replace(made, exported=exported)
 
 
 def from_torchscript(path: Path, example_inputs: Any, dynamic_shapes: Any) -> Source:

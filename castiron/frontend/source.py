@@ -24,7 +24,8 @@ class Source:
     (of a PyTorch model the names in its state dict). inputs: example arrays by name, or None. run: the source
     framework's own forward pass; run64: the same in float64; None where there is none. framework: `pytorch` or `onnx`.
     origin: the file. plain: of a quantized model the forward pass without the framework's optimizations: where the two
-    differ, a rounding has moved a value to the next step of quantization.
+    differ, a rounding has moved a value to the next step of quantization. exported: the torch.export.ExportedProgram that
+    the model was made of, or None.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Source:
     framework: str
     origin: Path | None = None
     plain: Run | None = None
+    exported: Any = None
 
 
 def load(
