@@ -10,6 +10,8 @@ from castiron.graph.nodes import bodies, is_standard, replace
 from castiron.ops import registry
 
 NEWEST = onnx.defs.onnx_opset_version()
+NEWEST_ML = onnx.defs.get_schema("TreeEnsemble", "ai.onnx.ml").since_version
+"""Its operators changed by attributes that tell themselves apart."""
 
 
 def upgrade(model: ir.Model) -> ir.Model:
@@ -25,6 +27,7 @@ def upgrade(model: ir.Model) -> ir.Model:
         )
     upgrade_graph(model.graph, opset)
     model.opset_imports[""] = NEWEST
+    model.opset_imports["ai.onnx.ml"] = NEWEST_ML
     for function in model.functions.values():
         upgrade_graph(function, function.opset_imports.get("", opset))
         function.opset_imports[""] = NEWEST

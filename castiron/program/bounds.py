@@ -73,10 +73,10 @@ def _kernel(step: Kernel, program: Program, axes: Mapping[str, Expr], where: str
     shapes = {n: program.buffers[o if isinstance(o, str) else o.buffer].shape for n, o in step.operands
               if isinstance(o, str | Load)}  # fmt: skip
     if not KERNELS[step.kernel].tile:
-        batch = dict(step.params)["batch"]
+        batch = dict(step.params).get("batch")
         rows = {"lengths": 0, "h0": 1, "c0": 1}
         for name, dim in rows.items():
-            if name in shapes:
+            if name in shapes and batch is not None:
                 yield from _same(shapes[name][dim], batch, where)
         return
     first, packed = (operand for _, operand in step.operands)

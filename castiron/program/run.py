@@ -14,6 +14,7 @@ from castiron.program.edit import bound
 from castiron.program.expr import Acc, Apply, Axis, Const, Expr, Load, Reduce, Var, nodes
 from castiron.program.kernels import PANEL
 from castiron.program.recurrent import run_recurrent
+from castiron.program.trees import run_trees
 from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Step, View
 
 Arrays = dict[str, np.ndarray]
@@ -157,7 +158,10 @@ class _Machine:
         operands = {n: self.memory[o] for n, o in step.operands if isinstance(o, str)}
         outputs = {f: self.array(o) for f, o in zip(step.fields, step.outputs, strict=True)}
         params = {n: self.param(v) for n, v in step.params}
-        run_recurrent(step.kernel, operands, outputs, params)
+        if step.kernel == "trees":
+            run_trees(operands, outputs)
+        else:
+            run_recurrent(step.kernel, operands, outputs, params)
 
     def param(self, e: Expr) -> float:
         return float(e.value) if isinstance(e, Const) else _number(e, self.sizes)

@@ -174,6 +174,18 @@ typedef struct ci_recurrent {
 } ci_recurrent;
 #define CI_RECURRENT_SCRATCH(gates, batch, hidden) ((gates) * (batch) * (hidden) + 2 * (batch) * (hidden))
 
+/* Walks of decision trees. nodes: [.][4] feature, where a comparison that fails leads, where one that holds does, and the
+   comparison (ci_comparison), CI_NAN_HOLDS added where NaN holds; a leaf is written as ~ its number, in roots too.
+   x: [rows][features] and split: [.] are double where `wide`, else float. leaf: [rows][trees] numbers of leaves. */
+typedef enum ci_comparison { CI_AT_MOST, CI_BELOW, CI_AT_LEAST, CI_ABOVE, CI_SAME, CI_OTHER, CI_NAN_HOLDS = 8 } ci_comparison;
+typedef struct ci_trees {
+    int64_t rows, features, trees;
+    bool wide;
+    const void *x, *split;
+    const int32_t *nodes, *roots;
+    int32_t *leaf;
+} ci_trees;
+
 /* What an instruction set brings to matmul and convolution (kernels/tile.h); the rest of them is common to all. */
 typedef struct ci_tiles ci_tiles;
 void ci_matmul_tiled(const ci_run *run, const ci_matmul *p, const ci_tiles *tiles);
@@ -185,7 +197,8 @@ void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles);
     static inline void ci_conv_##isa(const ci_run *run, const ci_conv *p) { ci_conv_tiled(run, p, &ci_tiles_##isa); } \
     void ci_lstm_##isa(const ci_run *, const ci_recurrent *);        \
     void ci_gru_##isa(const ci_run *, const ci_recurrent *);         \
-    void ci_rnn_##isa(const ci_run *, const ci_recurrent *);
+    void ci_rnn_##isa(const ci_run *, const ci_recurrent *);         \
+    void ci_trees_##isa(const ci_run *, const ci_trees *);
 CI_DECLARE_KERNELS(generic)
 CI_DECLARE_KERNELS(x86_64_v2)
 CI_DECLARE_KERNELS(x86_64_v3)

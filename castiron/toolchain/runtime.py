@@ -24,10 +24,12 @@ _KERNEL_FILES = {
     "lstm": ("lstm.c",),
     "gru": ("gru.c",),
     "rnn": ("rnn.c",),
+    "trees": ("trees.c",),
 }
 _TILE_FILES = ("sweep.c", "tiles.c")
 # Compiled once an instruction set, and how: tiles.c is straight code in one loop, -O3 finds nothing more to do there.
 _VECTOR_FILES = {"tiles.c": SMALL_FLAGS, "lstm.c": KERNEL_FLAGS, "gru.c": KERNEL_FLAGS, "rnn.c": KERNEL_FLAGS}
+_VECTOR_FILES["trees.c"] = KERNEL_FLAGS
 
 
 def files(part: str) -> list[Path]:

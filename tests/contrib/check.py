@@ -28,6 +28,7 @@ def case(
     rtol: float = 1e-4,
     atol: float = 1e-5,
     version: int = 21,
+    ml: int = 3,
     like: Case | None = None,
     **attributes: Any,
 ) -> Case:
@@ -49,7 +50,7 @@ def case(
     weights = [onnx.numpy_helper.from_array(a, names[i]) for i, a in held.items()]
     graph = onnx.helper.make_graph([node], name, ports, results, weights)
     versions = [onnx.helper.make_opsetid("", version), onnx.helper.make_opsetid(MICROSOFT, 1)]
-    versions += [onnx.helper.make_opsetid("ai.onnx.ml", 5)]
+    versions += [onnx.helper.make_opsetid("ai.onnx.ml", ml)]
     model = onnx.helper.make_model(graph, opset_imports=versions, ir_version=10)
     if like is None:
         return of_model(name, model, sets, rtol, atol)
