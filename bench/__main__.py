@@ -102,6 +102,7 @@ def start_up(folder: Path) -> list[Start]:
     commands: dict[str, tuple[list[str], int | None]] = {}
     for weights in ("embed", "file"):
         path = folder / weights / "mlp"
+        path.parent.mkdir()
         report = castiron.build(ROOT / "examples" / "mlp.onnx", path, weights=weights)
         commands[f"castiron, weights {'inside' if weights == 'embed' else 'beside it'}"] = (
             [str(path), str(x)],

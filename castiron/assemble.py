@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,11 +24,6 @@ from castiron.program.scalar import SMALL_FLOATS, SMALL_INTEGERS
 from castiron.program.types import Kernel, Kind, Program
 from castiron.toolchain import targets
 
-_C_WORDS = (
-    "auto break case char const continue default do double else enum extern float for goto if inline int long main "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while"
-)
-
 
 @dataclass(frozen=True)
 class Compiled:
@@ -43,12 +37,6 @@ class Compiled:
     forward: Planned
     storage: Storage
     hash: str
-
-
-def identifier(text: str) -> str:
-    """`text` as a C identifier: the prefix of a model's symbols and the stem of its files."""
-    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "model"
-    return f"model_{name}" if name[0].isdigit() or name in _C_WORDS.split() or name.startswith("ci_") else name
 
 
 def assemble(compiled: Compiled, options: BuildOptions, weights_file: str) -> Parts:

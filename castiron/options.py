@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from castiron.errors import InputError
+
+_C_WORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long main "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while"
+)
 
 
 class Form(StrEnum):
@@ -75,10 +81,25 @@ class BuildOptions:
             values["cpu"] = values["cpu"].split(",")
         if values.get("cpu") is not None:
             values["cpu"] = tuple(values["cpu"])
+        if values.get("name") is not None and not _is_prefix(values["name"]):
+            raise InputError(
+                f"name {values['name']!r} cannot begin the names of C functions: use letters, digits and _, a letter "
+                f"first, no word of C, not ci_…; {identifier(values['name'])} would do"
+            )
         if not values.get("error_budget", 1) >= 1:
             raise InputError(f"error_budget {values['error_budget']} is less than 1, the source's own error")
         values["shapes"] = {name: tuple(map(int, sizes)) for name, sizes in (values.get("shapes") or {}).items()}
         return BuildOptions(**values)
+
+
+def identifier(text: str) -> str:
+    """`text` as a C identifier: the prefix of a model's symbols and the stem of its files."""
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "model"
+    return name if _is_prefix(name) else f"model_{name}"
+
+
+def _is_prefix(name: str) -> bool:
+    return bool(re.fullmatch(r"(?!ci_)[A-Za-z]\w*", name, re.ASCII)) and name not in _C_WORDS.split()
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
-from castiron.artifact.make import make, needs_program, pack, weights_file
+from castiron.artifact.make import make, needs_program, pack, refuse_misfits, weights_file
 from castiron.artifact.staging import Staging, output_path, staging
-from castiron.assemble import Compiled, assemble, identifier, selftest
+from castiron.assemble import Compiled, assemble, selftest
 from castiron.dump import Dump
 from castiron.errors import InputError, MismatchError
 from castiron.frontend import source as frontend
@@ -37,7 +38,7 @@ from castiron.lab.judge import judge
 from castiron.lab.native import alone, run_artifact, runnable
 from castiron.lab.reference import Vectors, reference_inputs, vectors
 from castiron.lab.verify import Verdict
-from castiron.options import BuildOptions, Form, Weights
+from castiron.options import BuildOptions, Form, Weights, identifier
 from castiron.program.bounds import bounds
 from castiron.program.check import check
 from castiron.program.cost import flops_on
@@ -111,6 +112,7 @@ def build(
     with staging(target, chosen.form) as place:
         compiled = compile_source(source, chosen, dump, progress)
         parts = assemble(compiled, chosen, weights_file(target))
+        refuse_misfits(parts, chosen, target)
         dump.code(parts.code(isas, chosen.weights == Weights.EMBED, 0).files)
         inputs = reference_inputs(source, chosen.shapes)
         flops = flops_on(compiled.forward.program, inputs)
@@ -188,7 +190,14 @@ def check_artifact(
         raise InputError(f"{model}: {references.missing}, so there is nothing to compare {artifact} with")
     say("running the artifact")
     with alone(artifact) as copy:
-        return judge(partial(run_artifact, copy, form, emulator=emulator), source, references, budget, say)
+
+        def run(inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+            try:
+                return run_artifact(copy, form, inputs, emulator)
+            except InputError as error:
+                raise InputError(f"{artifact} does not take the inputs of {model}: {error}") from None
+
+        return judge(run, source, references, budget, say)
 
 
 def _report(

@@ -20,6 +20,7 @@ from rich.table import Table
 import castiron
 from castiron.cli.show import progress, size
 from castiron.frontend.source import Source, load
+from castiron.lab.arrays import write_npz
 from castiron.lab.compare import compare_sets
 from castiron.lab.native import alone
 from castiron.lab.reference import reference_inputs
@@ -87,7 +88,7 @@ def expected(source: Source, inputs: dict[str, np.ndarray]) -> dict[str, np.ndar
 
 def run_alone(program: Path, inputs: dict[str, np.ndarray], spawner: Spawner) -> tuple[dict[str, np.ndarray], float]:
     """The program's answer and the median milliseconds from start to exit, where it lies, with no environment."""
-    np.savez(program.parent / "inputs.npz", **inputs)  # type: ignore[arg-type]
+    write_npz(program.parent / "inputs.npz", inputs)
     command = [str(program), "inputs.npz", "-o", "outputs.npz"]
     walls = spawner.measure(command, RUNS, cwd=program.parent, env={}).walls
     with np.load(program.parent / "outputs.npz") as archive:

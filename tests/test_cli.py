@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import castiron
-from castiron import cli
 from castiron.errors import InternalError
+from tests.commanding import Command, command, errors_of, one_line
 
 ROOT = Path(__file__).parent.parent
 MLP = ROOT / "examples" / "mlp.onnx"
-
-Result = tuple[int, str, str]
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    """Runs `castiron ARGUMENTS` in an empty folder; gives its status and what it printed."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["castiron", *map(str, arguments)])
-        status = cli.status()
-        return status, *capfd.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="session")
@@ -64,9 +48,7 @@ def save(
     return path
 
 
-def one_line(text: str) -> bool:
-    """Whether a message is one, begins as castiron's do, and is no traceback."""
-    return text.startswith("castiron: ") and "Traceback" not in text and text.count("castiron: ") == 1
+__all__ = ["command"]  # a fixture
 
 
 # What works -------------------------------------------------------------------------------------------------
@@ -197,8 +179,7 @@ def test_mistakes(command: Command, tmp_path: Path, arguments: Sequence[object],
     np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
     np.save(tmp_path / "wrong.npy", np.zeros((1, 5), np.float32))
     status, out, err = command(*arguments, *(["--quiet"] if arguments[0] == "build" and len(arguments) > 1 else []))
-    said = "\n".join(line for line in err.splitlines() if not line.startswith("  "))
-    assert status == 2 and out == "" and message in said and one_line(said), err
+    assert status == 2 and out == "" and message in errors_of(err) and one_line(errors_of(err)), err
 
 
 def test_models_that_are_not_compiled(command: Command, tmp_path: Path) -> None:

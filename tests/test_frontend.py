@@ -234,7 +234,7 @@ def bessel(): return Bessel(), (torch.ones(1),)
     ("function", "message"),
     [
         ("wrong", "must return .*not int"),
-        ("alone", "must return .*not tuple of 1"),
+        ("alone", "must return .*not a tuple of 1"),
         ("fails", r"net.py:fails fails: ValueError: mine \(.*net.py:14\)"),
         ("leaves", "SystemExit: 3"),
         ("number", "example inputs are a tuple .*not int"),

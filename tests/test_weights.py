@@ -82,7 +82,7 @@ def test_every_way_gives_the_same_bits(tmp_path: Path) -> None:
 def test_executable_alone(tmp_path: Path) -> None:
     """In a folder of its own, from another one, without an environment, after the build's folder has gone."""
     build, empty, elsewhere = tmp_path / "build", tmp_path / "empty", tmp_path / "elsewhere"
-    for folder in (empty, elsewhere):
+    for folder in (build, empty, elsewhere):
         folder.mkdir()
     castiron.build(str(MLP), build / "mlp")
     shutil.copy(build / "mlp", empty)

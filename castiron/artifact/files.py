@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from castiron.errors import WeightsError
+from castiron.errors import InputError, WeightsError
 
 PACKED_MAGIC = b"CASTIRON"
 PACKED_HEADER = struct.Struct("<8sII64sQ40x")
@@ -32,14 +32,20 @@ _DTYPES = {
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well, and goes when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    """A temporary path beside `path` that takes its place when the block ends well, and goes when it does not.
+
+    Raises InputError where the folder of `path` is not there, or cannot be written to."""
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent.resolve()))
+    except FileNotFoundError:
+        raise InputError(f"{path.parent} does not exist; make that folder, or write somewhere else") from None
+    except OSError as error:
+        raise InputError(f"{path.parent} cannot be written to: {error.strerror}") from None
     try:
         yield temporary / path.name
-        if path.is_dir() and (temporary / path.name).is_dir():
-            shutil.rmtree(path)
         os.replace(temporary / path.name, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from castiron.artifact.staging import MARK
 from castiron.errors import InputError
 from castiron.options import Form
 from castiron.toolchain import targets
@@ -32,6 +33,8 @@ class Artifact:
     @staticmethod
     def of(file: Path) -> Artifact:
         """InputError where `file` is missing, no ELF file or archive, or not castiron's."""
+        if file.is_dir():
+            raise InputError(f"{file} is a folder{what_folder(file)}")
         try:
             with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _identified(file, data)
@@ -44,6 +47,14 @@ class Artifact:
     def is_binary(start: bytes) -> bool:
         """Whether a file that begins so is an ELF file or an archive."""
         return start.startswith((_ELF, _ARCHIVE))
+
+
+def what_folder(folder: Path) -> str:
+    """What to do with a folder where a file was asked for."""
+    if (folder / MARK).is_file():
+        return " of C; build the executable as its README.md says, and name that"
+    found = sorted(f.name for f in folder.iterdir() if f.suffix in (".so", ".a"))
+    return "; name a file" + (f" in it, such as {found[0]}" if found else "")
 
 
 def _identified(file: Path, data: mmap.mmap) -> Artifact:

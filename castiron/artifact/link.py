@@ -98,19 +98,25 @@ def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     flags = [*zig.LINK, "-shared", f"-Wl,-soname,{output.name}"]
     objects = map(str, _with_blobs(job, Form.SHARED, blobs))
     zig.run(["cc", "-target", job.target.shared_triple, *flags, *objects, "-o", str(output)], output.name)
-    _write_header(job, output.parent)
+    _write_header(job, output)
 
 
 def static(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """An archive with everything in it, and its header."""
     members = _with_blobs(job, Form.STATIC, blobs)
     zig.run(["ar", "rcs", str(output), *map(str, members)], output.name)
-    _write_header(job, output.parent)
+    _write_header(job, output)
 
 
-def _write_header(job: Job, folder: Path) -> None:
-    name = f"{job.code.name}.h"
-    (folder / name).write_text(job.code.files[name])
+def _write_header(job: Job, output: Path) -> None:
+    """Named after the library (libnet.so: net.h), so that those of models of one name can lie in one folder."""
+    file = output.with_name(f"{stem(output).removeprefix('lib')}.h")
+    file.write_text(job.code.files[f"{job.code.name}.h"])
+
+
+def stem(artifact: Path) -> str:
+    """What files beside an artifact are named after."""
+    return artifact.name.removesuffix(".so").removesuffix(".a")
 
 
 def source(job: Job, blobs: Sequence[elf.Blob], texts: Mapping[str, str], output: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -48,6 +49,7 @@ class Model:
 
     Inputs that are C-contiguous and of the right type are read in place, outputs are written straight into the arrays
     returned. One Model holds one session: call it from one thread at a time. `close` frees it before Python would.
+    inputs, outputs: names; about: what `castiron inspect` shows of it.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class Model:
         self.name = self._name(Path(path))
         source = os.fsencode(weights) if weights is not None else None
         self._call("load", source, ctypes.byref(self._handle))
+        self.about = self._about()
         self.inputs, self.outputs = self._ports("input"), self._ports("output")
+        self._types = {port["name"]: str(port["type"]) for port in self.about.get("inputs", ())}
         self._call("session_new", self._handle, ctypes.c_int(threads), ctypes.byref(self._session))
 
     def __call__(self, /, *arrays: Any, **named: Any) -> dict[str, np.ndarray]:
@@ -67,13 +71,13 @@ class Model:
         inputs = (_Array * max(1, len(given)))(*(_described(a) for a in given))
         outputs = (_Array * max(1, len(self.outputs)))()
         self._call("session_shape", self._session, inputs, outputs)
-        made = []
-        for slot in outputs[: len(self.outputs)]:
-            array = np.empty(tuple(slot.dims[: slot.rank]), _dtype(slot.type))
-            slot.data = array.ctypes.data
-            made.append(array)
+        slots = outputs[: len(self.outputs)]
+        made = [None if min(s.dims[: s.rank], default=0) < 0 else _empty(s) for s in slots]
+        for slot, array in zip(slots, made, strict=True):
+            slot.data = None if array is None else array.ctypes.data  # None: only the run tells the shape
         self._call("session_run", self._session, inputs, outputs)
-        return dict(zip(self.outputs, made, strict=True))
+        found = (_copied(s) if array is None else array for s, array in zip(slots, made, strict=True))
+        return dict(zip(self.outputs, found, strict=True))
 
     def _bind(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
         if len(arrays) > len(self.inputs):
@@ -89,7 +93,27 @@ class Model:
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise InputError(f"input {missing[0]!r} is missing; the inputs are {', '.join(self.inputs)}")
-        return [np.require(given[name], requirements=("C", "A")) for name in self.inputs]
+        return [self._fitting(name, given[name]) for name in self.inputs]
+
+    def _fitting(self, name: str, given: Any) -> np.ndarray:
+        array: np.ndarray = np.require(given, requirements=("C", "A"))
+        _number(array)
+        type = self._types.get(name, array.dtype.name)
+        if array.dtype.name != type:
+            convert = f"np.{type}" if hasattr(np, type) else f"ml_dtypes.{type}"
+            raise InputError(
+                f"input {name!r}: expected {type}, got {array.dtype.name}{list(array.shape)}; convert it with "
+                f".astype({convert})"
+            )
+        return array
+
+    def _about(self) -> dict[str, Any]:
+        """What the library says of itself; nothing of libraries from before they did."""
+        get = getattr(self._library, "castiron_about", None)
+        if get is None:
+            return {}
+        get.restype = ctypes.c_char_p
+        return dict(json.loads(get()))
 
     def _ports(self, kind: str) -> tuple[str, ...]:
         get = getattr(self._library, f"{self.name}_{kind}_name")
@@ -151,6 +175,17 @@ def _number(array: np.ndarray) -> int:
     if number is None:
         raise InputError(f"arrays of type {array.dtype} cannot be passed; convert to a numeric type first")
     return number
+
+
+def _empty(slot: _Array) -> np.ndarray:
+    return np.empty(tuple(slot.dims[: slot.rank]), _dtype(slot.type))
+
+
+def _copied(slot: _Array) -> np.ndarray:
+    """What lies in memory of the session, until its next run."""
+    array = _empty(slot)
+    ctypes.memmove(array.ctypes.data, slot.data, array.nbytes)
+    return array
 
 
 def _described(array: np.ndarray) -> _Array:

@@ -42,21 +42,24 @@ class Parts:
 
 def weights_file(target: Path) -> str:
     """The name of the weights beside an artifact: after the artifact, so that two never take each other's."""
-    stem = target.name.removesuffix(".so").removesuffix(".a")
-    return f"{stem}.weights"
+    return f"{link.stem(target)}.weights"
 
 
-def pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> Path | None:
-    """The packed weights file, made in `work` by the model's own `prepare`; None where there is nothing to pack.
-
-    Raises InputError where weights to embed are too many."""
-    if not parts.packed_bytes:
-        return None
+def refuse_misfits(parts: Parts, options: BuildOptions, target: Path) -> None:
+    """Raises InputError, before anything takes long, where weights to embed are too many, or their file is `target`."""
     if options.weights == Weights.EMBED and parts.packed_bytes > elf.LIMIT:
         raise InputError(
             f"{parts.name}: {parts.packed_bytes:,} bytes of weights do not fit inside one file (the object format ends "
             "at about 2 GiB); build with --weights file, which has no such limit"
         )
+    if options.weights == Weights.FILE and target.name == parts.weights_file:
+        raise InputError(f"{target.name} is the name of the weights file; give another one with -o")
+
+
+def pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> Path | None:
+    """The packed weights file, made in `work` by the model's own `prepare`; None where there is nothing to pack."""
+    if not parts.packed_bytes:
+        return None
     host = targets.host()
     _ready(host.static_triple, say)
     say("packing the weights")
@@ -79,8 +82,6 @@ def make(
     target = targets.find(options.target)
     isas = targets.chosen(target, options.cpu)
     embedded = options.weights == Weights.EMBED
-    if not embedded and place.output.name == parts.weights_file:
-        raise InputError(f"{place.output.name} is the name of the weights file; give another one with -o")
     job = link.Job(parts.code(isas, embedded, len(selftest)), target, isas, place.work)
     say(f"compiling {parts.name} for {', '.join(isa.name for isa in isas)}")
     blobs = _blobs(parts, packed if embedded else None, selftest)

@@ -10,9 +10,11 @@ from castiron.errors import CastironError, InputError, WeightsError
 from castiron.toolchain.zig import how_it_ended
 
 
-def call(command: Sequence[str]) -> str:
-    """What the executable printed; what it said on stderr becomes the message of the error of its exit status."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+def call(command: Sequence[str], folder: Path | None = None) -> str:
+    """What the executable printed; what it said on stderr becomes the message of the error of its exit status.
+
+    folder: where it runs (None: here)."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return done.stdout
     message = done.stderr.strip() or f"{Path(command[0]).name} {how_it_ended(done.returncode)} and said nothing"

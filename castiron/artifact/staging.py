@@ -47,13 +47,11 @@ def output_path(output: str | Path | None, name: str, form: Form) -> Path:
 def staging(target: Path, form: Form) -> Iterator[Staging]:
     """A folder beside `target`; what its `out` holds moves to the target's folder when the block ends well.
 
-    Folders that lead to the target are made, and go again where the block fails. A killed build's folder goes with the
-    next build of the same target."""
+    The target's own folder must be there. A killed build's folder goes with the next build of the same target."""
     _refuse_other_things(target, form)
-    made = [folder for folder in target.parents if not folder.exists()]
     try:
         folder, lock = _prepared(target)
-    except (FileExistsError, NotADirectoryError):
+    except NotADirectoryError:
         raise InputError(f"{target.parent} is a file, not a folder; give another name with -o") from None
     except OSError as error:
         raise InputError(f"{target.parent} cannot be written to: {error.strerror}") from None
@@ -69,14 +67,13 @@ def staging(target: Path, form: Form) -> Iterator[Staging]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
-        with suppress(OSError):  # they stay where they hold something
-            for parent in made:
-                parent.rmdir()
 
 
 def _refuse_other_things(target: Path, form: Form) -> None:
     if not target.name:
         raise InputError(f"-o {target}: give the name of a file")
+    if not os.path.lexists(target.parent):
+        raise InputError(f"{target.parent} does not exist; make that folder, or give another name with -o")
     if form != Form.SOURCE and target.is_dir():
         raise InputError(f"{target} is a folder; give the name of a file with -o")
     if form == Form.SOURCE and target.exists():
@@ -88,7 +85,6 @@ def _refuse_other_things(target: Path, form: Form) -> None:
 
 def _prepared(target: Path) -> tuple[Path, int]:
     """A new folder with `out` in it, and its lock, held while this process lives; removes what dead builds left."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.castiron-"
     for left in [folder for folder in target.parent.iterdir() if folder.name.startswith(prefix)]:
         with suppress(OSError):

@@ -59,7 +59,8 @@ def _usage(error: Any) -> int:
         print(error.format_message())  # the help
         return 2
     command = error.ctx.command_path if error.ctx is not None else "castiron"
-    return _say(f"{error.format_message().rstrip('.')}; see {command} --help", 2)
+    message = error.format_message().rstrip(".").replace("Value error, ", "")  # what typer's validator puts in front
+    return _say(f"{message}; see {command} --help", 2)
 
 
 def _say(message: str, status: int) -> int:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from castiron.cli.arguments import parse_shapes
-from castiron.cli.show import Column, json_number, number, progress, size, table
+from castiron.cli.show import Column, conclude, json_number, number, progress, size, table
+from castiron.lab.reference import varies
 from castiron.lab.verify import Verdict
 from castiron.pipeline import Report, build, check_artifact
 
@@ -23,6 +22,12 @@ _COLUMNS = (
     Column("source's own", right=True),
     Column("allowed", right=True),
     Column("", limit=200),
+)
+
+
+_UNSEEDED = (
+    "{} makes other weights at each call, so no artifact of an earlier call can match it: let it load a checkpoint, or "
+    "call torch.manual_seed first"
 )
 
 
@@ -42,13 +47,9 @@ def verify_command(artifact: Path, against: str, shapes: Sequence[str], budget: 
     """Runs an artifact against its source; ends with status 1 on a mismatch."""
     with progress(json) as say:
         verdicts = check_artifact(artifact, against, parse_shapes(shapes), budget, say)
-    ok = all(v.ok for v in verdicts)
-    if json:
-        print(json_module.dumps({"ok": ok, "outputs": [_verdict(v) for v in verdicts]}))
-    else:
-        print(_table(verdicts))
-        print("OK" if ok else "MISMATCH")
-    raise typer.Exit(0 if ok else 1)
+        ok = all(v.ok for v in verdicts)
+        hint = "" if ok or not varies(against) else _UNSEEDED.format(against)
+    conclude(ok, [_verdict(v) for v in verdicts], _table(verdicts), json, hint)
 
 
 def _print(report: Report) -> None:

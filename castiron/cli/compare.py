@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
-
-from castiron.cli.show import Column, json_number, number, table
+from castiron.cli.show import Column, conclude, json_number, number, table
 from castiron.errors import InputError
 from castiron.lab.arrays import STANDARD_INPUT, read
 from castiron.lab.compare import Difference, compare_files
@@ -30,13 +27,8 @@ def compare_command(a: Path, b: Path, atol: float, rtol: float, json: bool) -> N
     if a == b == STANDARD_INPUT:
         raise InputError("only one of A and B can be standard input")
     differences = compare_files(read(a), read(b), atol, rtol)
-    ok = all(d.ok for d in differences)
-    if json:
-        print(json_module.dumps({"ok": ok, "outputs": [difference_entry(d) for d in differences]}))
-    else:
-        print(difference_table(differences))
-        print("OK" if ok else "MISMATCH")
-    raise typer.Exit(0 if ok else 1)
+    entries = [difference_entry(d) for d in differences]
+    conclude(all(d.ok for d in differences), entries, difference_table(differences), json)
 
 
 def difference_entry(d: Difference) -> dict[str, object]:

@@ -17,7 +17,7 @@ def inspect_command(file: Path, json: bool) -> None:
     if json:
         print(json_module.dumps(found))
         return
-    bytes = f", {size(file.stat().st_size)}" if file.exists() else ""
+    bytes = f", {size(file.stat().st_size)}" if file.is_file() else ""
     print(f"{file}  {found.pop('kind')}{bytes}")
     for key, value in found.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):

@@ -15,8 +15,7 @@ from castiron.cli.arguments import parse_shapes
 from castiron.errors import InputError
 from castiron.frontend.onnx_file import interpreter
 from castiron.frontend.source import Source, load
-from castiron.lab.arrays import ArrayFile, of_type, read
-from castiron.lab.native import in_files
+from castiron.lab.arrays import ArrayFile, in_files, of_type, read, write_npz
 from castiron.lab.reference import reference_inputs, run_source
 
 
@@ -47,15 +46,16 @@ def _nested(array: np.ndarray) -> Any:
 
 def _write(output: Path, answer: Mapping[str, np.ndarray]) -> None:
     """As executables write: .npy for one output, else .npz; bfloat16, which NumPy has not, as float32."""
-    plain = {n: in_files(a) for n, a in answer.items()}
     single = output.suffix == ".npy"
-    if single and len(plain) != 1:
-        raise InputError(f"{output} holds one array, the model has {len(plain)} outputs; give a name that ends in .npz")
-    with whole(output) as temporary, temporary.open("wb") as file:
+    if single and len(answer) != 1:
+        raise InputError(
+            f"{output} holds one array, the model has {len(answer)} outputs; give a name that ends in .npz"
+        )
+    with whole(output) as temporary:
         if single:
-            np.save(file, next(iter(plain.values())))
+            np.save(temporary, in_files(next(iter(answer.values()))))
         else:
-            np.savez(file, **plain)  # type: ignore[arg-type]
+            write_npz(temporary, answer)
 
 
 def _given(source: Source, texts: Sequence[str]) -> dict[str, np.ndarray]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from castiron.emit import expr_c
 from castiron.emit.access import product
 from castiron.emit.largest import print_largest
 from castiron.emit.memory import Memory
+from castiron.emit.model import ISA_NAMES
 from castiron.emit.reduce import reduction
 from castiron.emit.scope import Scope
 from castiron.emit.types import ModelInfo, Port
 from castiron.emit.writer import comment, indented, quoted
 from castiron.errors import InternalError
-from castiron.program.expr import Const, Expr, Var
+from castiron.program.expr import Const, Expr, Var, text
 from castiron.program.planned import Planned
 from castiron.program.types import Size
 
@@ -219,9 +221,31 @@ def _model(
             f"const ci_model *const ci_main_model = &{name}_model;", "#endif", ""]  # fmt: skip
     shared = ["#ifdef CI_SHARED", "/* Tells a loader of any castiron library the prefix of its symbols. */",
               f"{name.upper()}_API const char *castiron_name(void);",
-              f"const char *castiron_name(void) {{ return {quoted(name)}; }}", "#endif", ""]  # fmt: skip
+              f"const char *castiron_name(void) {{ return {quoted(name)}; }}", "",
+              "/* Tells it what the model takes and gives, as JSON. */",
+              f"{name.upper()}_API const char *castiron_about(void);",
+              f"const char *castiron_about(void) {{ return {quoted(_about(name, model))}; }}", "#endif", ""]  # fmt: skip
     declared = [f"extern const ci_model {name}_model;", f"const ci_model {name}_model = {{", *fields, "};", ""]
     return [*declared, *main, *shared]
+
+
+def _about(name: str, model: ModelInfo) -> str:
+    """What `--info` of an executable says, as far as it can be told without loading weights."""
+    ports = {"inputs": model.inputs, "outputs": model.outputs, "parameters": model.weights}
+    rows = {title: [_described(port) for port in found] for title, found in ports.items()}
+    weights = {"packed_bytes": model.packed_bytes, "source": "file" if _is_outside(model) else "embed"}
+    isas = [ISA_NAMES[isa] for isa in model.isas]
+    about = {"name": name, "castiron": model.version, "hash": model.hash, "isas": isas, "weights": weights}
+    return json.dumps({**about, **rows})
+
+
+def _is_outside(model: ModelInfo) -> bool:
+    return model.packed_bytes > 0 and not model.embedded
+
+
+def _described(port: Port) -> dict[str, object]:
+    shape = [int(d.value) if isinstance(d, Const) else text(d) for d in port.buffer.shape]
+    return {"name": port.name, "type": port.buffer.type.numpy().name, "shape": shape}
 
 
 def _functions(name: str, model: ModelInfo) -> list[str]:

@@ -31,10 +31,19 @@ def result_of(text: str) -> tuple[Any, ...]:
     made = _of_the_user(function, f"{text} fails")
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise InputError(
-            f"{text} must return (module, example_inputs) or (module, example_inputs, dynamic_shapes), "
-            f"not {type(made).__name__}" + (f" of {len(made)}" if isinstance(made, tuple) else "")
+            f"{text} must return (module, example_inputs) or (module, example_inputs, dynamic_shapes), not {_kind(made)}; "
+            "for example `return Net(), (torch.randn(1, 3),)`"
         )
     return made
+
+
+def _kind(made: Any) -> str:
+    """What was returned instead: `Net`, `a tuple of 4`, `the class Net`."""
+    if isinstance(made, tuple):
+        return f"a tuple of {len(made)}"
+    if made is None:
+        return "None"
+    return f"the class {made.__name__}" if isinstance(made, type) else type(made).__name__
 
 
 def user_line(error: BaseException) -> str:

@@ -32,6 +32,8 @@ def from_module(
 ) -> Source:
     """An nn.Module. example_inputs: a tuple of arguments of `forward`, or a dictionary of its keyword arguments."""
     torch = _torch()
+    if isinstance(module, type) and issubclass(module, torch.nn.Module):
+        raise InputError(f"{module.__name__} is a class; give an instance of it, such as {module.__name__}()")
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"a model is a file, `file.py:function` or an nn.Module, not {type(module).__name__}")
     if example_inputs is None:
@@ -200,14 +202,18 @@ def _runner(
 
 
 def _arguments(torch: ModuleType, example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(example_inputs, dict):
-        return (), example_inputs
-    if isinstance(example_inputs, torch.Tensor):
-        return (example_inputs,), {}
-    if not isinstance(example_inputs, tuple | list):
-        kind = type(example_inputs).__name__
+    """Positional and keyword arguments of `forward`; NumPy's arrays become tensors, one alone is the only argument."""
+    tensors = torch.utils._pytree.tree_map(
+        lambda leaf: _tensor(torch, leaf, double=False) if isinstance(leaf, np.ndarray) else leaf, example_inputs
+    )
+    if isinstance(tensors, dict):
+        return (), tensors
+    if isinstance(tensors, torch.Tensor):
+        return (tensors,), {}
+    if not isinstance(tensors, tuple | list):
+        kind = type(tensors).__name__
         raise InputError(f"example inputs are a tuple of tensors, or a dictionary of keyword arguments, not {kind}")
-    return tuple(example_inputs), {}
+    return tuple(tensors), {}
 
 
 def _tensors(torch: ModuleType, tree: Any) -> list[Any]:

@@ -25,6 +25,8 @@ def clean_names(model: ir.Model) -> ir.Model:
     """A clone of `model` (weights are shared) with clean names and without recorded sizes of inner values."""
     model = model.clone()
     common.RemoveInitializersFromInputsPass()(model)
+    for graph in graphs(model.graph):
+        _name_nodes(graph)
     common.NameFixPass()(model)
     for graph in graphs(model.graph):
         for value in [*(v for node in graph for v in node.outputs), *graph.outputs]:
@@ -32,6 +34,13 @@ def clean_names(model: ir.Model) -> ir.Model:
                 value.shape = None
     _clean_dimensions(model.graph.inputs)
     return model
+
+
+def _name_nodes(graph: ir.Graph) -> None:
+    """Nodes that have no name are called after their first output, which viewers show and messages can point at."""
+    for node in graph:
+        if not node.name:
+            node.name = next((v.name for v in node.outputs if v.name), None)
 
 
 def _clean_dimensions(inputs: Iterable[ir.Value]) -> None:

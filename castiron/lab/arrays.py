@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from castiron.errors import InputError
@@ -19,6 +20,7 @@ from castiron.errors import InputError
 STANDARD_INPUT = Path("-")
 KINDS = "biufUS"
 """Of NumPy's types: bool, integers, floats, strings."""
+MODELS = (".onnx", ".pt2", ".pt")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,19 @@ def read(path: Path) -> ArrayFile:
     if data.startswith(b"PK"):
         return _npz(path, data)
     return _json(path, data)
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """An .npz of these arrays under any names: `numpy.savez` takes none that its own parameters have."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, in_files(array), allow_pickle=False)
+
+
+def in_files(array: np.ndarray) -> np.ndarray:
+    """An array as files hold it: bfloat16, which .npy has not, as float32."""
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else np.asarray(array)
 
 
 def like(array: np.ndarray, model: np.ndarray) -> np.ndarray:
@@ -99,13 +114,21 @@ def _json(path: Path, data: bytes) -> ArrayFile:
     try:
         value: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
-        what = "is empty" if not data.strip() else f"is neither .npy, .npz nor JSON: {error}"
-        raise InputError(f"{path} {what}") from None
+        raise InputError(f"{path} {_not_json(path, data, error)}") from None
     named = value if isinstance(value, dict) else {path.stem: value}
     if not named:
         raise InputError(f"{path} holds no arrays")
     arrays = {name: _nested(path, name, v) for name, v in named.items()}
     return ArrayFile.of(arrays, typed=False, named=isinstance(value, dict))
+
+
+def _not_json(path: Path, data: bytes, error: Exception) -> str:
+    if not data.strip():
+        return "is empty"
+    what = "is neither .npy, .npz nor JSON"
+    if path.suffix in MODELS:
+        return f"{what}: a model has no arrays to compare; its outputs are what `castiron run {path} -o y.npz` writes"
+    return what if isinstance(error, UnicodeDecodeError) else f"{what}: {error}"
 
 
 def _nested(path: Path, name: str, value: Any) -> np.ndarray:

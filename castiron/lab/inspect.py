@@ -11,9 +11,10 @@ import onnx_ir as ir
 
 from castiron import weights
 from castiron.artifact.files import PACKED_HEADER, PACKED_MAGIC
-from castiron.artifact.identify import Artifact
+from castiron.artifact.identify import Artifact, what_folder
 from castiron.artifact.load import load
 from castiron.artifact.process import call
+from castiron.artifact.staging import MARK
 from castiron.errors import InputError, ModelError, WeightsError
 from castiron.graph.nodes import operator_name
 from castiron.options import Form
@@ -23,7 +24,7 @@ from castiron.toolchain import targets
 def describe(file: Path) -> dict[str, Any]:
     """`kind` and its facts. Raises InputError where castiron knows no such file, else the error of its kind."""
     if file.is_dir():
-        raise InputError(f"{file} is a folder; name a model, a weights file or an artifact")
+        return _folder(file)
     if not file.exists():
         return _model(file)  # `file.py:function`, or an error that says what is missing
     with file.open("rb") as stream:
@@ -35,6 +36,19 @@ def describe(file: Path) -> dict[str, Any]:
     if file.suffix.lower() in weights.FORMATS:
         return _raw(file)
     return _model(file)
+
+
+def _folder(folder: Path) -> dict[str, Any]:
+    if not (folder / MARK).is_file():
+        raise InputError(f"{folder} is a folder{what_folder(folder)}")
+    files = [f for f in folder.rglob("*") if f.is_file() and f.name != MARK]
+    header = next(f for f in folder.glob("*.h"))
+    return {
+        "kind": "model as C, to be built as its README.md says",
+        "name": header.stem,
+        "files": len(files),
+        "bytes": sum(f.stat().st_size for f in files),
+    }
 
 
 def _packed(file: Path, start: bytes) -> dict[str, Any]:
@@ -62,8 +76,7 @@ def _artifact(file: Path) -> dict[str, Any]:
         return {"kind": "executable", "target": found.target, **told}
     if found.form == Form.SHARED and emulator == "":
         with load(file) as model:
-            ports = {"inputs": list(model.inputs), "outputs": list(model.outputs)}
-        return {"kind": "shared library", "target": found.target, "name": model.name, **ports}
+            return {"kind": "shared library", "target": found.target, "name": model.name, **model.about}
     kind = "executable" if found.form == Form.EXE else "shared library"
     return {"kind": kind, "target": found.target, "about": "runs on another machine; nothing more can be told here"}
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from castiron.artifact.identify import Artifact
 from castiron.artifact.load import load
 from castiron.artifact.process import call
 from castiron.errors import InputError
+from castiron.lab.arrays import in_files as in_files  # also found here
+from castiron.lab.arrays import write_npz
 from castiron.options import Form
 from castiron.toolchain import targets
 
@@ -24,17 +25,13 @@ def run_executable(
 ) -> dict[str, np.ndarray]:
     """The outputs of `path` on `inputs`; what the process says on failure becomes the error of its status."""
     with tempfile.TemporaryDirectory(prefix="castiron-run-") as folder:
-        given, answer = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
-        np.savez(given, **{name: in_files(a) for name, a in inputs.items()})  # type: ignore[arg-type]
-        where = [str(given)] if inputs else []
-        call([*([emulator] if emulator else []), str(path.resolve()), *where, *options, "-o", str(answer)])
-        with np.load(answer) as archive:
+        given, answer = "inputs.npz", "outputs.npz"  # short, for they are in messages
+        write_npz(Path(folder) / given, inputs)
+        where = [given] if inputs else []
+        line = [*([emulator] if emulator else []), str(path.resolve()), *where, *options, "-o", answer]
+        call(line, Path(folder))
+        with np.load(Path(folder) / answer) as archive:
             return {name: archive[name] for name in archive.files}
-
-
-def in_files(array: np.ndarray) -> np.ndarray:
-    """An array as files hold it: bfloat16, which .npy has not, as float32."""
-    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else np.asarray(array)
 
 
 def run_shared(path: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
