@@ -181,7 +181,7 @@ def test_a_listing_of_everything() -> None:
     )
     assert listing(ir.from_proto(model), "everything") == (
         "everything(x: f32[2], c: bool[]) -> (z: f16[n, ?], s: seq(f64[2])):\n"
-        "    k = (1, 2)\n"
+        "    k = [1, 2]\n"
         "    long = constant\n"
         "    y = If(c)\n"
         "        else_branch() -> (e: f32[2]):\n"

@@ -131,6 +131,14 @@ def test_float64_keeps_what_must_be_float32() -> None:
     assert result.dtype == np.float64 and result.shape == (1, 1, 4, 4)
 
 
+def test_example_inputs_without_dimensions() -> None:
+    ports = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in (("x", [2]), ("s", []), ("y", None))
+    ]
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "s"], ["y"])], "g", ports[:2], ports[2:])
+    assert example_inputs(ir.from_proto(helper.make_model(graph)))["s"].shape == ()
+
+
 def test_example_inputs_fit_tables() -> None:
     table = numpy_helper.from_array(np.zeros((50, 8), np.float32), "table")
     nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]), helper.make_node("Add", ["e", "bias"], ["y"])]

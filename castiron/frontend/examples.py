@@ -46,7 +46,8 @@ def example_inputs(
     for value in model.graph.inputs:
         if value.shape is None and str(value.name) not in fixed:
             raise Unsupported(f"input {value.name!r} has no number of dimensions; give --shape {value.name}=…")
-        dims = [_size(d, i, value, sizes) for i, d in enumerate(value.shape or fixed[str(value.name)])]
+        shape = fixed[str(value.name)] if value.shape is None else value.shape
+        dims = [_size(d, i, value, sizes) for i, d in enumerate(shape)]
         made[str(value.name)] = _array(value, dims, np.random.default_rng([seed, zlib.crc32(str(value.name).encode())]))
     return made
 

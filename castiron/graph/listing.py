@@ -109,7 +109,7 @@ def _constant(node: ir.Node) -> str:
     (attribute,) = node.attributes.values()
     if attribute.type == ir.AttributeType.TENSOR:
         return _values(attribute.as_tensor())
-    return f"{attribute.value!r}"
+    return attribute_text(attribute)
 
 
 def _values(tensor: ir.TensorProtocol) -> str:
