@@ -23,7 +23,7 @@ from castiron.lab.forms.user_forms import read_forms
 from castiron.options import Form as BuildForm
 
 ROOT = Path(__file__).parent.parent
-HERE = Path(__file__).parent / "forms"
+HERE = ROOT / "examples" / "forms"
 MLP = ROOT / "examples" / "mlp.onnx"
 
 USERS = """

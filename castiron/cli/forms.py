@@ -44,9 +44,7 @@ def forms_command(
     else:
         console = Console()
         show(report, console if console.is_terminal else Console(width=240))
-        print(
-            f"\n{folder / 'report.html'}  the page; report.json beside it holds the same, and each form its own folder"
-        )
+        print(f"\n{folder / 'report.html'}  the page; report.md and report.json hold the same, each form has a folder")
     raise typer.Exit(1 if any(row.state == "mismatch" for row in report.rows) else 0)
 
 

@@ -74,13 +74,13 @@ def start_up(rows: Sequence[Row]) -> Chart:
         modules = f", {start.modules[1] - start.modules[0]:,} modules" if start.modules else ""
         lines.append(Line(row.title, tuple(bars), f"{milliseconds(start.median)}{modules}"))
     about = "Median wall time of a whole process, from starting it to its exit. Modules: of Python, loaded on the way."
-    marks = tuple(Tick(100 * value / end, milliseconds(value) if value else "0") for value in ticks)
+    marks = tuple(Tick(100 * value / end, _short(milliseconds(value)) if value else "0") for value in ticks)
     return Chart("Start-up", about, tuple(lines), marks, PHASES)
 
 
 def _round_ticks(most: float) -> tuple[list[float], float]:
-    """Three to six round values from 0 on, and the end of the axis."""
-    raw = most / 4
+    """Four to six round values from 0 on, and the end of the axis."""
+    raw = most / 5
     step = 10.0 ** math.floor(math.log10(raw))
     step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= raw)
     count = math.ceil(most / step)
@@ -152,8 +152,13 @@ def _dots(
 def _power(value: float, text: Callable[[float], str]) -> str:
     """A power of ten: bytes as 1 kB, 10 MB; times as they read."""
     if text is not size:
-        return text(value).replace(".00 ", " ").replace(".0 ", " ")
+        return _short(text(value))
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= scale:
             return f"{value / scale:.0f} {unit}"
     return f"{value:.0f} B"
+
+
+def _short(figure: str) -> str:
+    """A round figure without its zeros: 10 s."""
+    return figure.replace(".00 ", " ").replace(".0 ", " ")

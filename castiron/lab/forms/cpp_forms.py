@@ -19,8 +19,7 @@ def in_cpp(setting: Setting, here: Path, kind: str, program: str, model: str) ->
     compiler = needs_compiler()
     needs("torch")
     told = export(setting, kind, here / model)
-    setting.say("compiling the C++ program (once for each version of PyTorch)")
-    shutil.copy(compiled(program, compiler), here / program)
+    shutil.copy(compiled(setting, program, compiler), here / program)
     with_libraries(here / "lib")
     command = (f"{{here}}/{program}", f"{{here}}/{model}", "{outputs}", "{threads}")
     return Produced(
@@ -29,7 +28,7 @@ def in_cpp(setting: Setting, here: Path, kind: str, program: str, model: str) ->
     )  # fmt: skip
 
 
-def compiled(program: str, compiler: str) -> Path:
+def compiled(setting: Setting, program: str, compiler: str) -> Path:
     """The program, from castiron's cache where it has been compiled with this PyTorch before."""
     from torch import __version__ as version
 
@@ -39,6 +38,7 @@ def compiled(program: str, compiler: str) -> Path:
     )
     target = environment().cache / "forms" / f"{program}-{key.hexdigest()[:16]}"
     if not target.exists():
+        setting.say("compiling the C++ program (once for each version of PyTorch)")
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f"{target.name}.{os.getpid()}")
         tool([*command(source, compiler), "-o", str(temporary)])

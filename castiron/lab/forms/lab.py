@@ -161,7 +161,7 @@ def _check_all(setting: Setting, desk: Desk, made: Mapping[str, Produced], rows:
             wrong = [a for a in agreed if not a.ok]
             if wrong:
                 row = replace(row, state="mismatch", note=f"output {wrong[0].name!r} {wrong[0].reason}")
-            row = replace(row, moved=moved(desk, form, setting.vectors, needles, setting.folder))
+            row = replace(row, moved=moved(desk, form, setting.vectors, needles, setting.folder, not wrong))
         except Failed as error:
             row = replace(row, state="failed", note=_first_line(error))
         checked[name] = row

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import jinja2
 
-from castiron.lab.figures import milliseconds, number, size
+from castiron.lab.figures import milliseconds, number, size, times
 from castiron.lab.forms import charts
 from castiron.lab.forms.advice import choose
 from castiron.lab.forms.lab import Report
-from castiron.lab.forms.report import STATES, elsewhere, notes
+from castiron.lab.forms.report import STATES, elsewhere, notes, ratios
 from castiron.lab.forms.types import Row
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -23,7 +23,7 @@ def page(report: Report) -> str:
     """The page: light and dark by the reader's preference, without anything to load."""
     rows = report.rows
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"size": size, "number": number, "ms": milliseconds, "rate": rate}
+    environment.filters |= {"size": size, "number": number, "ms": milliseconds, "rate": rate, "times": times}
     return environment.from_string(TEMPLATE.read_text()).render(
         report=report,
         name=Path(report.model).name,
@@ -32,6 +32,7 @@ def page(report: Report) -> str:
         elsewhere=elsewhere,
         notes=notes,
         rules=choose(rows),
+        ratios=ratios(rows),
         charts=[
             chart
             for chart in (charts.start_up(rows), charts.memory(rows), charts.shipped(rows), charts.latency(rows))
@@ -47,11 +48,11 @@ def summary(rows: tuple[Row, ...]) -> str:
     """How many forms there are, and how they came out."""
     counts = {state: sum(row.state == state for row in rows) for state in ("ok", *STATES)}
     said = {
-        "ok": "agree with it",
-        "mismatch": "do not",
+        "ok": "agree",
+        "mismatch": "mismatch",
         "failed": "failed",
-        "missing": "lack a tool here",
-        "left out": "do not exist for this model",
+        "missing": "without their tools here",
+        "left out": "not for this model",
     }
     return ", ".join(f"{counts[state]} {words}" for state, words in said.items() if counts[state])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -11,12 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from castiron.lab.figures import milliseconds, number, size
+from castiron.lab.figures import milliseconds, number, size, times
 from castiron.lab.forms.advice import choose
 from castiron.lab.forms.lab import Report
 from castiron.lab.forms.types import Row
 
 STATES = {"mismatch": "MISMATCH", "missing": "missing", "left out": "left out", "failed": "FAILED"}
+
+COLUMNS = (
+    "form", "agreement", "ulp", "model", "program", "runtime", "start to exit", "min", "±", "× fastest", "peak memory",
+    "a call", "elsewhere",
+)  # fmt: skip
+LEFT = {"form", "agreement", "elsewhere"}
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -31,6 +38,9 @@ def as_json(report: Report) -> dict[str, Any]:
             one["ok"] = output.ok
         if row.moved:
             entry["moved"]["ok"] = row.moved.ok
+    for entry in found["rows"]:
+        if entry["start"]:
+            entry["start"]["ratio"] = ratios(report.rows).get(entry["name"])
     found["choose"] = [asdict(rule) for rule in choose(report.rows)]
     cleaned: dict[str, Any] = _plain(found)
     return cleaned
@@ -45,17 +55,25 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def ratios(rows: tuple[Row, ...]) -> dict[str, float]:
+    """How many times as long as the fastest form each takes: the median of the rounds' ratios, which what else the machine
+
+    does spoils less than a ratio of medians."""
+    known = {row.name: row.start.walls for row in rows if row.start and row.start.walls}
+    fastest = min(known.values(), key=min, default=())
+    return {
+        n: median(a / b for a, b in zip(walls, fastest)) for n, walls in known.items() if len(walls) == len(fastest)
+    }
+
+
 def show(report: Report, console: Console) -> None:
     """The table, what is behind its words, and how to choose."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("form")
-    for title in ("agreement", "ulp"):
-        table.add_column(title)
-    for title in ("model", "program", "runtime", "start", "spread", "peak memory", "a call"):
-        table.add_column(title, justify="right")
-    table.add_column("elsewhere")
+    for title in COLUMNS:
+        table.add_column(title, justify="left" if title in LEFT else "right")
+    slower = ratios(report.rows)
     for row in report.rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, slower.get(row.name)))
     console.print(table)
     for row in report.rows:
         for note in notes(row):
@@ -74,22 +92,11 @@ def show(report: Report, console: Console) -> None:
 
 def as_markdown(report: Report) -> str:
     """The table for a README or an issue, with what is needed to read its figures."""
-    titles = (
-        "form",
-        "agreement",
-        "ulp",
-        "model",
-        "program",
-        "runtime",
-        "start to exit",
-        "±",
-        "peak memory",
-        "a call",
-        "elsewhere",
-    )
-    lines = [f"| {' | '.join(titles)} |", f"|---|---|{'---:|' * 8}---|"]
+    rules = ("---" if title in LEFT else "---:" for title in COLUMNS)
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'|'.join(rules)}|"]
+    slower = ratios(report.rows)
     for row in report.rows:
-        cells = [Text.from_markup(cell).plain.replace("±", "") for cell in _cells(row)]
+        cells = [Text.from_markup(cell).plain for cell in _cells(row, slower.get(row.name))]
         lines.append(f"| {' | '.join(cells)} |")
     before, after = report.load
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
@@ -105,10 +112,10 @@ def as_markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, ratio: float | None) -> list[str]:
     if row.state in ("missing", "left out", "failed") and not row.ships:
         style = "red" if row.state == "failed" else "dim"
-        return [f"[{style}]{escape(row.title)}[/]", f"[{style}]{STATES[row.state]}[/]", *[""] * 9]
+        return [f"[{style}]{escape(row.title)}[/]", f"[{style}]{STATES[row.state]}[/]", *[""] * (len(COLUMNS) - 2)]
     worst = max((a.max_diff for a in row.agreement), default=math.nan)
     ulp = max((a.ulp for a in row.agreement if a.ulp is not None), default=None)
     state = f"OK {number(worst)}" if row.state == "ok" else f"[bold red]{STATES[row.state]} {number(worst)}[/]"
@@ -119,7 +126,9 @@ def _cells(row: Row) -> list[str]:
         "" if ulp is None else number(ulp),
         *((size(n) if n else "–" for n in (ships.model, ships.program, ships.runtime_bytes)) if ships else ("",) * 3),
         milliseconds(start.median) if start else "",
-        f"±{milliseconds(start.spread / 2)}" if start else "",
+        milliseconds(start.least) if start else "",
+        milliseconds(start.spread / 2) if start else "",
+        times(ratio) if ratio else "",
         size(used.peak) if used else "",
         milliseconds(steady.median) if steady else "–",
         "" if moved is None else "[red]only where built[/]" if not moved.ok else elsewhere(row),

@@ -107,10 +107,12 @@ def installed_bytes(distribution: str) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def moved(desk: Desk, made: Produced, vectors: Vectors, needles: Sequence[str], folder: Path) -> Moved:
+def moved(desk: Desk, made: Produced, vectors: Vectors, needles: Sequence[str], folder: Path, agreed: bool) -> Moved:
     """Runs a copy of what ships, alone in an empty folder: from another current directory, with an empty environment,
 
-    while `folder`, in which all was built and the tools have their caches, is renamed away. Its answer must agree."""
+    while `folder`, in which all was built and the tools have their caches, is renamed away. An answer that agreed where it
+
+    was built must still agree."""
     files = [made.here / name for name in (*made.model, *made.program)]
     paths, native = absolute_paths(files, needles), built_for_here(files)
     with tempfile.TemporaryDirectory(prefix="castiron-ship-") as scratch:
@@ -127,7 +129,7 @@ def moved(desk: Desk, made: Produced, vectors: Vectors, needles: Sequence[str], 
             return Moved(f"works only where it was built: {error}", paths, native)
         finally:
             away.rename(folder)
-    wrong = [a for a in agreement(found, vectors) if not a.ok]
+    wrong = [a for a in agreement(found, vectors) if agreed and not a.ok]
     return Moved(f"computes something else when moved: {wrong[0].reason}" if wrong else "", paths, native)
 
 

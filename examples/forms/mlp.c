@@ -1,4 +1,4 @@
-/* The MLP of examples/ by hand, as somebody's own way to ship it: mlp x.npy prints JSON.
+/* The MLP of mlp.py by hand, as somebody's own way to ship it: mlp x.npy prints JSON.
 
    weights.h holds the numbers (row-major, as PyTorch has them), written from the model by the build command. */
 #include <stdint.h>
