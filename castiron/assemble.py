@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
 import onnx_ir as ir
 
 from castiron import __version__
@@ -19,8 +19,10 @@ from castiron.errors import InputError, Unsupported
 from castiron.lab.reference import Vectors
 from castiron.lab.verify import tolerance
 from castiron.options import BuildOptions, Form
+from castiron.program.plan import constants
 from castiron.program.planned import Planned, Storage
 from castiron.program.scalar import SMALL_FLOATS, SMALL_INTEGERS
+from castiron.program.text import text
 from castiron.program.types import Kernel, Kind, Program
 from castiron.toolchain import targets
 
@@ -29,7 +31,7 @@ from castiron.toolchain import targets
 class Compiled:
     """A model on its way to C: its last graph, its two programs with memory placed, and where the blobs' parts lie.
 
-    hash: 64 hex digits over the programs and the layout of the packed weights, not their values."""
+    hash: 64 hex digits over the programs, the constants and the layout of the packed weights, not the weights' values."""
 
     name: str
     graph: ir.Model
@@ -37,6 +39,12 @@ class Compiled:
     forward: Planned
     storage: Storage
     hash: str
+
+
+def digest(prepare: Planned, forward: Planned, places: Storage) -> str:
+    """The hash of `Compiled`."""
+    texts = "\n".join((text(prepare.program), text(forward.program), repr(places)))
+    return hashlib.sha256(texts.encode() + constants(prepare, forward, places)).hexdigest()
 
 
 def assemble(compiled: Compiled, options: BuildOptions, weights_file: str) -> Parts:
@@ -56,7 +64,14 @@ def assemble(compiled: Compiled, options: BuildOptions, weights_file: str) -> Pa
         kernels = frozenset(s.kernel for s in called if isinstance(s, Kernel))
         return Code(compiled.name, {**steps(), **print_tables(*programs, info)}, kernels)
 
-    return Parts(compiled.name, code, _constants(compiled), weights, compiled.storage.packed_bytes, weights_file)
+    return Parts(
+        compiled.name,
+        code,
+        constants(compiled.prepare, compiled.forward, compiled.storage),
+        weights,
+        compiled.storage.packed_bytes,
+        weights_file,
+    )
 
 
 def _check_ports(program: Program, form: Form) -> None:
@@ -103,17 +118,6 @@ def _info(
         options=f"--as {options.form} --weights {options.weights}"
         + "".join(f" --shape {name}={','.join(map(str, sizes))}" for name, sizes in options.shapes.items()),
     )
-
-
-def _constants(compiled: Compiled) -> bytes:
-    out = bytearray(compiled.storage.constant_bytes)
-    buffers = {**compiled.prepare.program.buffers, **compiled.forward.program.buffers}
-    for name, offset in compiled.storage.constants.items():
-        value = buffers[name].value
-        assert value is not None, name
-        data = np.ascontiguousarray(value, buffers[name].type.numpy()).tobytes()
-        out[offset : offset + len(data)] = data
-    return bytes(out)
 
 
 def selftest(compiled: Compiled, references: Vectors, budget: float) -> bytes:

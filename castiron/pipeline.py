@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ import onnx_ir as ir
 
 from castiron.artifact.make import make, needs_program, pack, refuse_misfits, weights_file
 from castiron.artifact.staging import Staging, output_path, staging
-from castiron.assemble import Compiled, assemble, selftest
+from castiron.assemble import Compiled, assemble, digest, selftest
 from castiron.dump import Dump
 from castiron.errors import InputError, MismatchError
 from castiron.frontend import source as frontend
@@ -43,6 +42,7 @@ from castiron.program.bounds import bounds
 from castiron.program.check import check
 from castiron.program.cost import flops_on
 from castiron.program.dead import dead
+from castiron.program.embed import embed
 from castiron.program.fuse import fuse
 from castiron.program.group import group
 from castiron.program.layout import layout
@@ -51,7 +51,6 @@ from castiron.program.pads import pads
 from castiron.program.plan import plan, storage
 from castiron.program.planned import Planned, Storage
 from castiron.program.split import split
-from castiron.program.text import text
 from castiron.program.types import Program
 from castiron.program.views import resolve
 from castiron.toolchain import targets
@@ -132,10 +131,9 @@ def compile_source(source: Source, options: BuildOptions, dump: Dump, say: Progr
     model = compile_graph(source, options.shapes, dump, notes)
     say("lowering and fusing")
     prepare, forward, places = compile_programs(lower(model, source.parameters, notes.nodes), dump, notes)
-    digest = hashlib.sha256(
-        "\n".join((text(prepare.program), text(forward.program), repr(places))).encode()
-    ).hexdigest()
-    return Compiled(identifier(options.name or source.name), model, prepare, forward, places, digest)
+    return Compiled(
+        identifier(options.name or source.name), model, prepare, forward, places, digest(prepare, forward, places)
+    )
 
 
 def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: Dump, notes: Notes = NOBODY) -> ir.Model:
@@ -152,7 +150,8 @@ def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: D
 def compile_programs(program: Program, dump: Dump, notes: Notes = NOBODY) -> tuple[Planned, Planned, Storage]:
     """(prepare, forward) with memory placed, and where packed weights and constants lie."""
     prepare, forward = split(resolve(dump.program("60-lowered", bounds(program))))
-    prepare = dump.program("70-prepare", group(fuse(dead(prepare))))
+    prepare, forward = embed(fuse(dead(prepare)), forward)
+    prepare = dump.program("70-prepare", group(prepare))
     forward = dump.program("71-forward", group(pads(fuse(layout(dead(forward)), notes.buffers), notes.buffers)))
     check(prepare)
     check(forward)

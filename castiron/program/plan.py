@@ -61,6 +61,18 @@ def storage(prepare: Program, forward: Program) -> Storage:
     return Storage(packed_at, constants_at, packed_bytes, constant_bytes)
 
 
+def constants(prepare: Planned, forward: Planned, places: Storage) -> bytes:
+    """The CONSTANT buffers of the two programs, each at its place."""
+    out = bytearray(places.constant_bytes)
+    buffers = {**prepare.program.buffers, **forward.program.buffers}
+    for name, offset in places.constants.items():
+        value = buffers[name].value
+        assert value is not None, name
+        data = np.ascontiguousarray(value, buffers[name].type.numpy()).tobytes()
+        out[offset : offset + len(data)] = data
+    return bytes(out)
+
+
 def sequential(buffers: Iterable[Buffer]) -> tuple[dict[str, int], int]:
     """Offsets one after the other, aligned, and the bytes of all."""
     found: dict[str, int] = {}

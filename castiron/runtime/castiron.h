@@ -101,7 +101,7 @@ int64_t ci_plan(const ci_life *lives, const int64_t *bytes, int32_t n, int64_t *
 /* A model. Everything is constant and lives in the file; one a generated NAME_api.c. */
 typedef struct ci_model {
     const char *name;             /* the prefix of its symbols */
-    const char *hash;             /* 64 hex digits: graph and layout of the packed weights, not their values */
+    const char *hash;             /* 64 hex digits: graph, constants, layout of the packed weights; not their values */
     const char *version;          /* of castiron */
     const char *info;             /* what --info prints beyond the tables, as JSON object members without braces, or "" */
     const ci_port *inputs, *outputs, *weights;
