@@ -113,7 +113,7 @@ def build(
         parts = assemble(compiled, chosen, weights_file(target))
         refuse_misfits(parts, chosen, target)
         dump.code(parts.code(isas, chosen.weights == Weights.EMBED, 0).files)
-        inputs = reference_inputs(source, chosen.shapes)
+        inputs = reference_inputs(source, chosen.shapes, compiled.graph)
         flops = flops_on(compiled.forward.program, inputs)
         with ThreadPoolExecutor(1) as aside:  # the source runs while its C is compiled
             running = aside.submit(vectors, source, inputs, flops, chosen.verify)
@@ -184,7 +184,8 @@ def check_artifact(
     form, emulator = runnable(artifact)
     say("running the source")
     source = frontend.load(model)
-    references = vectors(source, reference_inputs(source, shapes), 0)
+    inputs = reference_inputs(source, shapes, compile_graph(source, shapes, Dump(None)))
+    references = vectors(source, inputs, 0)
     if references.missing:
         raise InputError(f"{model}: {references.missing}, so there is nothing to compare {artifact} with")
     say("running the artifact")

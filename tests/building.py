@@ -16,11 +16,13 @@ import pytest
 import torch
 
 import castiron
+from castiron.dump import Dump
 from castiron.frontend import source as frontend
-from castiron.frontend.examples import example_inputs
+from castiron.frontend.examples import example_inputs, example_sizes
 from castiron.frontend.source import Run, Source
 from castiron.lab.native import run_executable
 from castiron.lab.verify import verify
+from castiron.pipeline import compile_graph
 from castiron.toolchain import targets
 from examples.fetch import FetchError, fetch
 from tests import zoo
@@ -120,7 +122,7 @@ def random_inputs(source: Source, seed: int = 0, **sizes: tuple[int, ...]) -> di
     Integers stay below the largest in the example; a mask of ones becomes one that hides the end of the last row. A
     model that came without an example gets generated inputs."""
     if source.inputs is None:
-        return example_inputs(source.model, sizes, seed)
+        return example_inputs(source.model, _fitting_sizes(source, tuple(sizes.items())), seed)
     random = np.random.default_rng(seed)
     made = {}
     for name, example in source.inputs.items():
@@ -133,6 +135,12 @@ def random_inputs(source: Source, seed: int = 0, **sizes: tuple[int, ...]) -> di
             made[name] = np.ones(shape, example.dtype)
             made[name][-1, shape[-1] // 2 + 1 :] = 0
     return made
+
+
+@cache
+def _fitting_sizes(source: Source, sizes: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[str, list[int]]:
+    """Of all inputs, those that must be equal so."""
+    return example_sizes(compile_graph(source, dict(sizes), Dump(None)))
 
 
 __all__ = ["ROOT", "Built", "built", "levels", "public", "random_inputs", "scratch", "source_of"]

@@ -177,3 +177,12 @@ def test_wrong_options(options: dict[str, object], message: str, tmp_path: Path)
     with pytest.raises(castiron.InputError, match=message):
         castiron.build(str(MLP), tmp_path / "mlp", **options)
     assert left(tmp_path) == []
+
+
+def test_generated_inputs_have_sizes_that_fit_each_other(tmp_path: Path) -> None:
+    """Symbols of two inputs that the model adds are the same size, whatever they are called."""
+    graph = onnx.parser.parse_graph("g (float[A] x, float[B] y) => (float[C] z) { z = Add (x, y) }")
+    model = tmp_path / "sum.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), model)
+    assert castiron.build(model, tmp_path / "sum").verdicts[0].ok
+    assert command("verify", tmp_path / "sum", "--against", model).returncode == 0

@@ -36,6 +36,15 @@ def example_inputs(
     Integers are small, and indices stay inside the tables they select from; masks select everything.
     """
     model = clean_names(model)
+    sizes = example_sizes(model, shapes)
+    return {
+        str(v.name): _array(v, sizes[str(v.name)], np.random.default_rng([seed, zlib.crc32(str(v.name).encode())]))
+        for v in model.graph.inputs
+    }
+
+
+def example_sizes(model: ir.Model, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, list[int]]:
+    """The sizes of each input of `model` whose names are clean; equal symbols are equal, others differ."""
     sizes: dict[str, int] = {}
     fixed = shapes or {}
     for value in model.graph.inputs:
@@ -47,8 +56,7 @@ def example_inputs(
         if value.shape is None and str(value.name) not in fixed:
             raise Unsupported(f"input {value.name!r} has no number of dimensions; give --shape {value.name}=…")
         shape = fixed[str(value.name)] if value.shape is None else value.shape
-        dims = [_size(d, i, value, sizes) for i, d in enumerate(shape)]
-        made[str(value.name)] = _array(value, dims, np.random.default_rng([seed, zlib.crc32(str(value.name).encode())]))
+        made[str(value.name)] = [_size(d, i, value, sizes) for i, d in enumerate(shape)]
     return made
 
 

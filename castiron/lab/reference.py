@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
 from castiron.errors import CastironError, InputError
-from castiron.frontend.examples import example_inputs
+from castiron.frontend.examples import example_inputs, example_sizes
 from castiron.frontend.source import Source, load
 from castiron.graph.names import clean_names
 from castiron.graph.nodes import constant_of
@@ -51,14 +52,17 @@ class Vectors:
     own: Mapping[str, float] = field(default_factory=dict)
 
 
-def reference_inputs(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+def reference_inputs(
+    source: Source, shapes: Mapping[str, tuple[int, ...]], compiled: ir.Model | None = None
+) -> dict[str, np.ndarray]:
     """The source's own example inputs where they have the sizes asked for, else generated ones.
 
+    compiled: the same graph with all that was found out of its sizes: which symbols must be equal.
     Raises InputError where the sizes do not fit the model."""
     given = source.inputs
     if given is not None and all(n in given and given[n].shape == shape for n, shape in shapes.items()):
         return dict(given)
-    return example_inputs(pin(clean_names(source.model), shapes))
+    return example_inputs(pin(clean_names(source.model), shapes), example_sizes(compiled) if compiled else None)
 
 
 def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> Vectors:
