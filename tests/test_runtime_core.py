@@ -224,7 +224,7 @@ DAMAGED = {
     "expected a name and ':' at byte 9": raw("{,}"),
     "expected the end at byte 10": raw("{}x"),
     "expected ',' or '}' at byte": raw(json.dumps(ENTRIES)[:-1]),
-    "is no packed weights and no safetensors file, or is cut off in its header": raw(ENTRIES, length=1 << 62),
+    "is no packed weights, safetensors or burnpack file, or is cut off in its header": raw(ENTRIES, length=1 << 62),
     "has 9 bytes, too few for a weights file": b"123456789",
 }
 

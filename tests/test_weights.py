@@ -135,7 +135,7 @@ PACKED_FAULTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "one byte long": (lambda d: d + b"\0", "expected"),
     "another format": (lambda d: d[:8] + b"\2" + d[9:], "pack the weights again"),
     "another model": (lambda d: d[:16] + bytes([d[16] ^ 1]) + d[17:], "of another model"),
-    "something else": (lambda d: b"text" * 100, "no packed weights and no safetensors"),
+    "something else": (lambda d: b"text" * 100, "no packed weights, safetensors or burnpack file"),
 }
 
 

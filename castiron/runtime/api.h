@@ -15,7 +15,7 @@ typedef struct ci_array {
     int64_t dims[CI_MAX_RANK];
 } ci_array;
 
-/* Weights from where the model says (path NULL), or from a packed or raw (.safetensors) file. */
+/* Weights from where the model says (path NULL), or from a packed or raw (.safetensors, .bpk) file. */
 int ci_load(const ci_model *model, const char *path, ci_weights **weights, ci_error *error);
 /* The same from memory, which stays the caller's; packed bytes must be 64-byte aligned and outlive the weights. */
 int ci_load_bytes(const ci_model *model, const void *bytes, size_t size, ci_weights **weights, ci_error *error);

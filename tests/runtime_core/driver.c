@@ -24,7 +24,7 @@ static int try_bytes(const char *bytes, size_t size) {
 }
 
 static void mutate(char *bytes, size_t size, size_t header) {
-    static const char values[] = {0, 1, ' ', '"', '\\', '{', '}', '[', ']', ',', ':', '-', '9', 'u', 127, -1};
+    static const char values[] = {0, 1, ' ', '"', '\\', '{', '}', '[', ']', ',', ':', '-', '9', 'u', 127, -1, (char)0x9b, (char)0xa4, (char)0xbb};
     long refused = 0, tried = 0;
     if (try_bytes(bytes, size)) abort();
     for (size_t cut = 0; cut < size; ++cut)
@@ -49,7 +49,7 @@ int main(int count, char **arguments) {
             size_t size = (size_t)read(file, bytes, sizeof bytes);
             uint64_t header;
             memcpy(&header, bytes, 8);
-            mutate(bytes, size, header + 8);
+            mutate(bytes, size, header < size ? header + 8 : size);
             close(file);
             continue;
         }

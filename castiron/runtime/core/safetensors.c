@@ -48,27 +48,23 @@ static int read_key(reader *r, ci_slice *key, const char *what) {
 }
 
 static int read_tensor(reader *r, ci_tensor *t) {
-    static const char keys[3][13] = {"dtype", "shape", "data_offsets"};
     unsigned seen = 0;
     int status = expect(r, '{');
     if (status) return status;
     do {
-        ci_slice key;
-        unsigned k = 0;
-        if ((status = read_key(r, &key, "a key and ':'"))) return status;
-        while (k < 3 && !ci_slice_equal(key, keys[k])) ++k;
-        if (k == 3 || seen & 1u << k)
-            return ci_tensor_fail(&r->tensors, t->name, "has an unknown or repeated key '%.*s'", (int)key.size, key.at);
-        seen |= 1u << k;
-        if (k == 0 && !ci_json_string(&r->json, &t->type)) status = fail(r, "a type");
-        if (k == 1) status = read_shape(r, t);
-        if (k == 2) status = read_offsets(r, t);
+        ci_slice text;
+        if ((status = read_key(r, &text, "a key and ':'"))) return status;
+        int key = ci_tensor_key(&r->tensors, text);
+        if (key == CI_KEYS || seen & 1u << key)
+            return ci_tensor_fail(&r->tensors, t->name, "has an unknown or repeated key '%.*s'", (int)text.size, text.at);
+        seen |= 1u << key;
+        if (key == CI_TYPE_KEY && !ci_json_string(&r->json, &t->type)) status = fail(r, "a type");
+        if (key == CI_SHAPE_KEY) status = read_shape(r, t);
+        if (key == CI_OFFSETS_KEY) status = read_offsets(r, t);
         if (status) return status;
     } while (ci_json_take(&r->json, ','));
     status = expect(r, '}');
-    if (status) return status;
-    if (seen != 7) return ci_tensor_fail(&r->tensors, t->name, "lacks a dtype, shape or data_offsets");
-    return ci_tensors_add(&r->tensors, t);
+    return status ? status : ci_tensors_add(&r->tensors, t, seen);
 }
 
 static int read_metadata(reader *r) {
@@ -107,7 +103,7 @@ int ci_safetensors_read(ci_tensors tensors, const void *bytes, size_t size) {
     memcpy(&header_size, bytes, 8);
     if (header_size < 2 || header_size > size - 8)
         return ci_weights_fail(tensors.error, tensors.path,
-                               "is no packed weights and no safetensors file, or is cut off in its header");
+                               "is no packed weights, safetensors or burnpack file, or is cut off in its header");
     const char *header = (const char *)bytes + 8, *data = header + header_size;
     tensors.is = ci_slice_equal;
     tensors.data = data;

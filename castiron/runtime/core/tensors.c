@@ -52,7 +52,7 @@ static int32_t find_weight(ci_tensors *t, ci_slice name) {
 
 static int check_weight(const ci_tensors *t, const ci_tensor *found, const ci_port *weight) {
     const char *type = ci_type_code(weight->type);
-    if (!ci_slice_equal(found->type, type))
+    if (!t->is(found->type, type))
         return ci_tensor_fail(t, found->name, "has type %.*s, expected %s", (int)found->type.size, found->type.at, type);
     if (found->rank != weight->rank || memcmp(found->dims, weight->dims, sizeof *found->dims * (size_t)found->rank)) {
         ci_text text = begin_message(t, found->name);
@@ -67,7 +67,16 @@ static int check_weight(const ci_tensors *t, const ci_tensor *found, const ci_po
     return ci_tensor_fail(t, found->name, "has %" PRId64 " bytes, its shape and type need %" PRId64, size, expected);
 }
 
-int ci_tensors_add(ci_tensors *t, const ci_tensor *found) {
+int ci_tensor_key(const ci_tensors *t, ci_slice text) {
+    static const char keys[CI_KEYS][13] = {"dtype", "shape", "data_offsets"};
+    int key = 0;
+    while (key < CI_KEYS && !t->is(text, keys[key])) ++key;
+    return key;
+}
+
+int ci_tensors_add(ci_tensors *t, const ci_tensor *found, unsigned seen) {
+    const unsigned all = (1u << CI_KEYS) - 1;
+    if ((seen & all) != all) return ci_tensor_fail(t, found->name, "lacks a dtype, shape or data_offsets");
     if (found->bytes.begin > found->bytes.end || found->bytes.end > t->data_size)
         return ci_tensor_fail(t, found->name, "is at bytes %" PRId64 " to %" PRId64 " of the data, which has %" PRId64
                               ": the file is cut off or damaged", found->bytes.begin, found->bytes.end, t->data_size);
@@ -103,10 +112,10 @@ static int check_cover(const ci_tensors *t) {
     int64_t end = 0;
     sort(t->spans, t->count);
     for (int64_t i = 0; i < t->count; ++i) {
-        int64_t gap = t->spans[i].begin - end;
-        if (gap < 0 || gap >= t->align)
+        int64_t begin = t->spans[i].begin, aligned = (end + t->align - 1) & -t->align;
+        if (begin != end && begin != aligned)
             return ci_weights_fail(t->error, t->path, "the data has %s at byte %" PRId64,
-                                   gap < 0 ? "tensors that overlap" : "a gap", end);
+                                   begin < end ? "tensors that overlap" : "a gap", end);
         end = t->spans[i].end;
     }
     if (end == t->data_size) return CI_OK;

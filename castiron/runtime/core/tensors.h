@@ -22,9 +22,9 @@ typedef struct ci_tensors {
     const ci_model *model;
     const char *path;     /* for messages */
     ci_error *error;
-    bool (*is)(ci_slice name, const char *text); /* how the file spells names */
+    bool (*is)(ci_slice name, const char *text); /* how the file spells names and types */
     const char *data;
-    int64_t data_size, align; /* tensors follow each other in the data with gaps of less than `align` bytes */
+    int64_t data_size, align; /* a tensor begins where the one before it ends, or at the next multiple of `align` */
     const void **raw;     /* raw[i]: where weight i of the model is */
     ci_span *spans;       /* of all tensors so far */
     int64_t count;
@@ -36,8 +36,12 @@ typedef struct ci_tensors {
 /* Room for `most` tensors. */
 int ci_tensors_begin(ci_tensors *tensors, size_t most);
 
-/* Takes in one tensor. A weight must be there once, with its exact type and shape. */
-int ci_tensors_add(ci_tensors *tensors, const ci_tensor *tensor);
+/* The keys that describe a tensor, and which of them `text` is; CI_KEYS: none. */
+enum { CI_TYPE_KEY, CI_SHAPE_KEY, CI_OFFSETS_KEY, CI_KEYS };
+int ci_tensor_key(const ci_tensors *tensors, ci_slice text);
+
+/* Takes in one tensor, of which these keys (bits) were there. A weight must be there once, with its exact type and shape. */
+int ci_tensors_add(ci_tensors *tensors, const ci_tensor *tensor, unsigned keys);
 
 /* After the last one, or after a failure, of which `status` tells: every weight must have been there, and the tensors must
    cover the data without overlap. Further tensors are refused, but for *.num_batches_tracked: the counters that PyTorch's

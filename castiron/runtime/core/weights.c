@@ -3,6 +3,7 @@
 #endif
 #include "weights.h"
 
+#include "burnpack.h"
 #include "cpu.h"
 #include "error.h"
 #include "safetensors.h"
@@ -19,7 +20,7 @@ static CI_COLD int no_memory(ci_error *error, const char *what, int64_t bytes) {
     return ci_fail(error, CI_NO_MEMORY, "no memory for %s: %" PRId64 " bytes needed", what, bytes);
 }
 
-/* raw[i] as a pointer that may be read as its element type: safetensors promises no alignment of its own. */
+/* raw[i] as a pointer that may be read as its element type: files of tensors promise no alignment. */
 static int align_raw(const ci_model *model, const void **raw, ci_block *copies, ci_error *error) {
     int64_t bytes = 0;
     for (int32_t pass = 0; pass < 2; ++pass) { /* count, then copy */
@@ -59,7 +60,8 @@ static int load_raw(ci_weights *weights, const char *path, const void *bytes, si
     const void **raw = calloc((size_t)model->weight_count + 1, sizeof *raw);
     if (!raw) return no_memory(error, "the list of weights", (int64_t)sizeof *raw * model->weight_count);
     ci_block copies = {0};
-    int status = ci_safetensors_read((ci_tensors){.model = model, .raw = raw, .path = path, .error = error}, bytes, size);
+    ci_tensors tensors = {.model = model, .raw = raw, .path = path, .error = error};
+    int status = ci_is_burnpack(bytes, size) ? ci_burnpack_read(tensors, bytes, size) : ci_safetensors_read(tensors, bytes, size);
     if (!status && model->packed_bytes) status = align_raw(model, raw, &copies, error);
     if (!status && model->packed_bytes) status = ci_prepare(weights, raw, error);
     ci_block_free(&copies);

@@ -34,34 +34,32 @@ void ci_big_shift(ci_big *a, int bits)
     a->count += whole;
 }
 
-void ci_big_add(ci_big *a, const ci_big *b)
+static int64_t word(const ci_big *a, int i)
 {
-    uint64_t carry = 0;
-    for (int i = 0; i < b->count || carry; i++) {
-        if (i == a->count) a->words[a->count++] = 0;
-        carry += (uint64_t)a->words[i] + (i < b->count ? b->words[i] : 0);
-        a->words[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
+    return i < a->count ? a->words[i] : 0;
 }
 
 void ci_big_subtract(ci_big *a, const ci_big *b)
 {
-    uint64_t borrow = 0;
+    int64_t borrow = 0;
     for (int i = 0; i < a->count; i++) {
-        uint64_t difference = (uint64_t)a->words[i] - (i < b->count ? b->words[i] : 0) - borrow;
-        a->words[i] = (uint32_t)difference;
-        borrow = difference >> 63;
+        borrow += a->words[i] - word(b, i);
+        a->words[i] = (uint32_t)borrow;
+        borrow >>= 32;
     }
     while (a->count && a->words[a->count - 1] == 0) a->count--;
 }
 
-int ci_big_compare(const ci_big *a, const ci_big *b)
+int ci_big_compare(const ci_big *a, const ci_big *b, const ci_big *c)
 {
-    if (a->count != b->count) return a->count < b->count ? -1 : 1;
-    for (int i = a->count; i-- > 0;)
-        if (a->words[i] != b->words[i]) return a->words[i] < b->words[i] ? -1 : 1;
-    return 0;
+    int64_t rest = 0;
+    bool differ = false;
+    for (int i = 0; i < a->count || i < b->count || i < c->count; i++) {
+        rest += word(a, i) + word(b, i) - word(c, i);
+        differ |= (uint32_t)rest != 0;
+        rest >>= 32;
+    }
+    return rest < 0 ? -1 : differ || rest > 0;
 }
 
 int ci_big_width(const ci_big *a)

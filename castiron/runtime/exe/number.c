@@ -26,6 +26,8 @@ static uint64_t infinity_of(format f)
     return ((1ull << f.exponent_bits) - 1) << (f.precision - 1);
 }
 
+static ci_big none; /* 0; a constant would take its whole size in the file */
+
 /* Printing --------------------------------------------------------------------------------------------------------- */
 
 /* A float taken apart. `narrow`: the gap below is half the gap above. `even`: both midpoints round to it. */
@@ -48,61 +50,33 @@ static int least_point(const binary *b)
     return (int)(((int64_t)(b->exponent + width - 1) * 1292913986) >> 32);
 }
 
-/* Both generators follow Burger and Dybvig: value = r / s, half gaps below and above `low` / s and `high` / s; digits
-   are taken off until what is left is within a half gap. This one needs -110 <= exponent <= 60 to stay in 128 bits. */
-static void shortest_small(const binary *b, digits *out)
-{
-    int narrow = b->narrow, up = b->exponent > 0 ? b->exponent : 0, down = b->exponent < 0 ? -b->exponent : 0;
-    uint128 r = (uint128)b->mantissa << (1 + narrow + up), s = (uint128)1 << (1 + narrow + down);
-    uint128 low = (uint128)1 << up;
-    out->point = least_point(b);
-    for (int i = 0; i < out->point; i++) s *= 10;
-    for (int i = 0; i > out->point; i--) r *= 10, low *= 10;
-    while (r + (low << narrow) + b->even > s) s *= 10, out->point++;
-    for (out->count = 0;;) {
-        int digit = 0;
-        r *= 10, low *= 10;
-        for (; r >= s; r -= s) digit++;
-        bool below = r < low + b->even, above = r + (low << narrow) + b->even > s;
-        if (below || above) {
-            bool higher = above && (!below || r * 2 > s || (r * 2 == s && digit % 2));
-            out->text[out->count++] = (char)('0' + digit + higher);
-            return;
-        }
-        out->text[out->count++] = (char)('0' + digit);
-    }
-}
-
-/* r + high >= s (or > s, where the midpoint does not round to the value) */
-static bool reaches(const ci_big *r, const ci_big *high, const ci_big *s, bool even)
-{
-    ci_big sum = *r;
-    ci_big_add(&sum, high);
-    return ci_big_compare(&sum, s) >= (even ? 0 : 1);
-}
-
-static void shortest_big(const binary *b, digits *out)
+/* After Burger and Dybvig: value = r / s, half gaps below and above `low` / s and `high` / s; digits are taken off until
+   what is left is within a half gap. */
+static void shortest(const binary *b, digits *out)
 {
     ci_big r, s, low, high;
     int narrow = b->narrow, up = b->exponent > 0 ? b->exponent : 0, down = b->exponent < 0 ? -b->exponent : 0;
-    int point = least_point(b), tens = point < 0 ? -point : 0;
-    ci_big_set(&r, b->mantissa), ci_big_set(&s, 1), ci_big_set(&low, 1), ci_big_set(&high, 1);
-    ci_big_power5(&r, tens), ci_big_power5(&low, tens), ci_big_power5(&high, tens);
-    ci_big_power5(&s, point > 0 ? point : 0);
-    ci_big_shift(&r, 1 + narrow + up + tens);
+    int point = least_point(b), tens = point < 0 ? -point : 0, reached = b->even ? 0 : 1;
+    ci_big_set(&low, 1);
+    ci_big_power5(&low, tens);
     ci_big_shift(&low, up + tens);
-    ci_big_shift(&high, narrow + up + tens);
+    high = low;
+    ci_big_shift(&high, narrow);
+    ci_big_set(&r, b->mantissa);
+    ci_big_power5(&r, tens);
+    ci_big_shift(&r, 1 + narrow + up + tens);
+    ci_big_set(&s, 1);
+    ci_big_power5(&s, point > 0 ? point : 0);
     ci_big_shift(&s, 1 + narrow + down + (point > 0 ? point : 0));
-    for (; reaches(&r, &high, &s, b->even); point++) ci_big_multiply(&s, 10, 0);
+    for (; ci_big_compare(&r, &high, &s) >= reached; point++) ci_big_multiply(&s, 10, 0);
     out->point = point;
     for (out->count = 0;;) {
         int digit = 0;
         ci_big_multiply(&r, 10, 0), ci_big_multiply(&low, 10, 0), ci_big_multiply(&high, 10, 0);
-        for (; ci_big_compare(&r, &s) >= 0; digit++) ci_big_subtract(&r, &s);
-        bool below = ci_big_compare(&r, &low) < (b->even ? 1 : 0), above = reaches(&r, &high, &s, b->even);
+        for (; ci_big_compare(&r, &none, &s) >= 0; digit++) ci_big_subtract(&r, &s);
+        bool below = ci_big_compare(&r, &none, &low) <= -reached, above = ci_big_compare(&r, &high, &s) >= reached;
         if (below && above) {
-            ci_big_shift(&r, 1);
-            int half = ci_big_compare(&r, &s);
+            int half = ci_big_compare(&r, &r, &s);
             above = half > 0 || (half == 0 && digit % 2);
         }
         out->text[out->count++] = (char)('0' + digit + above);
@@ -150,10 +124,7 @@ int ci_print_float(char *text, uint64_t bits, int32_t type)
     binary b = {bits % hidden + (field ? hidden : 0), f.least + (field ? field - 1 : 0), false, bits % 2 == 0};
     b.narrow = b.mantissa == hidden && field > 1;
     digits d;
-    if (b.exponent >= -110 && b.exponent <= 60)
-        shortest_small(&b, &d);
-    else
-        shortest_big(&b, &d);
+    shortest(&b, &d);
     return spell(text, &d) + negative;
 }
 
@@ -279,7 +250,7 @@ static bool parse_big(format f, const decimal *d, uint64_t *bits)
     uint128 quotient = 0;
     for (int i = 0; i < 66; i++) {
         quotient *= 2;
-        if (ci_big_compare(&number, &divisor) >= 0) {
+        if (ci_big_compare(&number, &none, &divisor) >= 0) {
             ci_big_subtract(&number, &divisor);
             quotient++;
         }

@@ -170,7 +170,7 @@ void ci_options_help(ci_text *out, const ci_model *model)
                      "  -o, --output FILE     write .npz, .npy (one output) or .json; whole, or not at all;\n"
                      "                        -: .npy (several outputs: .npz) to standard output\n"
                      "  --stream              answer each line of JSON with a line of JSON, until the end\n"
-                     "  --weights FILE        other weights: packed, or .safetensors with the model's names\n"
+                     "  --weights FILE        other weights: packed, or .safetensors or .bpk with the model's names\n"
                      "  --save-weights FILE   write the weights, packed, and stop\n"
                      "  --threads N           threads to use; 0, the default: all this process may use\n"
                      "  --repeat N            run N times after a first one, times on standard error\n"
