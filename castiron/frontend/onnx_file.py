@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from castiron.errors import ModelError
+from castiron.frontend.maps import load_tables
 from castiron.frontend.source import Arrays, Run, Source
 from castiron.graph.nodes import bodies, graphs, is_standard, operator_name
 
@@ -32,6 +33,10 @@ def from_file(path: Path) -> Source:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf and onnx_ir raise many kinds for damaged files; the cause is kept
+        tables = load_tables(path)
+        if tables is not None:
+            _check(tables, str(path))
+            return _source(tables, path.stem, None)
         raise ModelError(f"{path} is not a whole ONNX model ({error}); fetch or export it again") from error
     if not len(model.graph) and not model.graph.outputs:
         raise ModelError(f"{path} holds no graph; it is not an ONNX model, or is cut off")
