@@ -97,7 +97,7 @@ def kernels() -> None:
 
 def start_up(folder: Path) -> list[Start]:
     """Every installed way to run the MLP, interleaved."""
-    x, spawner = folder / "x.npy", Spawner(folder)
+    x, spawner = folder / "x.npy", Spawner(folder, print)
     np.save(x, (0.1 * np.arange(16) - 0.5).astype(np.float32).reshape(4, 4))
     commands: dict[str, tuple[list[str], int | None]] = {}
     for weights in ("embed", "file"):

@@ -50,7 +50,7 @@ class CastironRep(BackendRep):
             found = self._model(inputs)
         else:
             found = self._model(*map(np.asarray, inputs))
-        return self._outputs(*found.values())  # type: ignore[return-value]
+        return self._outputs(*found.values())  # type: ignore[return-value]  # onnx wants a tuple of any
 
 
 class CastironBackend(Backend):

@@ -35,7 +35,7 @@ def main() -> int:
     """Builds and shows; 0 where everything matches."""
     console = Console()
     console.print("[bold]castiron[/]: from a model to one native file\n", highlight=False)
-    table = Table("model", "file", "start to answer", "castiron against its source", "", box=None, pad_edge=False)
+    table = Table("model", "file", "start to exit", "castiron against its source", "", box=None, pad_edge=False)
     models: list[tuple[str, str]] = [("MLP 4-8-3 (ONNX)", str(HERE / "mlp.onnx"))]
     if importlib.util.find_spec("torch"):
         models.append(("MLP 4-8-3 (nn.Module)", f"{HERE / 'mlp.py'}:mlp"))
@@ -46,7 +46,8 @@ def main() -> int:
         console.print(f"[yellow]skipped:[/] {error}")
     matched = True
     with tempfile.TemporaryDirectory() as folder:
-        spawner = Spawner(Path(folder))
+        with progress(silent=False) as say:
+            spawner = Spawner(Path(folder), say)
         for title, model in models:
             console.print(f"building {title}", highlight=False)
             row, ok = show(title, model, Path(folder) / "model", spawner)

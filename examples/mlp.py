@@ -23,7 +23,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [batch, 4] float32."""
-        return self.fc2(torch.relu(self.fc1(x)))  # type: ignore[no-any-return]
+        return self.fc2(torch.relu(self.fc1(x)))  # type: ignore[no-any-return]  # torch.relu has no types
 
 
 def mlp() -> tuple[nn.Module, tuple[Tensor, ...], dict[str, dict[int, str]]]:

@@ -102,6 +102,16 @@ def test_paths_in_docs_exist() -> None:
             assert (ROOT / path).exists(), f"{page.name} names {path}, which does not exist"
 
 
+def test_exceptions_from_types_have_reasons() -> None:
+    bare = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in modules()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"#\s*type:\s*ignore(?!\[[\w-]+(, [\w-]+)*\]  # \w)", line)
+    ]
+    assert not bare, "say behind each `type: ignore[code]` why"
+
+
 def test_no_path_of_a_machine() -> None:
     for path in sources():
         if path != Path(__file__):

@@ -61,7 +61,7 @@ def pack(parts: Parts, options: BuildOptions, work: Path, say: zig.Progress) -> 
     if not parts.packed_bytes:
         return None
     host = targets.host()
-    _ready(host.static_triple, say)
+    zig.ready(host.static_triple, say)
     say("packing the weights")
     same = targets.find(options.target).name == host.name
     isas = targets.chosen(host, options.cpu) if same else host.isas
@@ -105,7 +105,7 @@ def needs_program(form: Form, target: targets.Target) -> bool:
 
 def _link(job: link.Job, blobs: list[Blob], form: Form, output: Path, say: zig.Progress) -> None:
     if form != Form.STATIC:  # an archive takes nothing from the C library yet
-        _ready(job.target.static_triple if form == Form.EXE else job.target.shared_triple, say)
+        zig.ready(job.target.static_triple if form == Form.EXE else job.target.shared_triple, say)
     {Form.EXE: link.executable, Form.SHARED: link.shared, Form.STATIC: link.static}[form](job, blobs, output)
 
 
@@ -121,9 +121,3 @@ def _blobs(parts: Parts, packed: Path | None, selftest: bytes) -> list[Blob]:
     if selftest:
         blobs.append(Blob(f"{parts.name}_selftest", selftest))
     return blobs
-
-
-def _ready(triple: str, say: zig.Progress) -> None:
-    if not zig.libc_is_built(triple):
-        say(f"building the C library of {triple} (once on this machine, about half a minute)")
-        zig.build_libc(triple)

@@ -30,7 +30,7 @@ def status() -> int:
     from castiron.cli.app import app
 
     # of click, wherever this release of typer keeps it
-    usage_error: type[Exception] = typer.BadParameter.__mro__[1]  # type: ignore[assignment]
+    usage_error: type[Exception] = typer.BadParameter.__mro__[1]  # type: ignore[assignment]  # a class among those that mypy knows as types
     try:
         code = int(app(prog_name="castiron", standalone_mode=False) or 0)
         sys.stdout.flush()

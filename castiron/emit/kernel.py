@@ -35,7 +35,7 @@ class Tile:
 
     def step(self, operand: str, role: str) -> Expr:
         """Elements from one item of an axis to the next in an operand."""
-        axis = (self.loops | self.inner)[role]  # type: ignore[operator]
+        axis = {**self.loops, **self.inner}[role]
         return strides(self.operands[operand], (axis,))[0].get(axis.name, ZERO)
 
     def start(self, operand: str) -> Expr:
@@ -43,7 +43,7 @@ class Tile:
         return strides(self.operands[operand], (*self.loops.values(), *self.inner.values()))[1]
 
     def is_unit(self, role: str) -> bool:
-        return is_const((self.loops | self.inner)[role].extent, 1)  # type: ignore[operator]
+        return is_const({**self.loops, **self.inner}[role].extent, 1)
 
     def at(self, values: Mapping[str, Expr]) -> Tile:
         """With variables replaced in everything."""

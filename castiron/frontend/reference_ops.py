@@ -67,12 +67,12 @@ def _products(seen: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.moveaxis(y.reshape(*columns.shape[: 1 + rank], -1), -1, 1)
 
 
-class MaxPool(_SlowMaxPool):  # type: ignore[misc]
+class MaxPool(_SlowMaxPool):  # type: ignore[misc]  # onnx.reference has no types
     """The maximum over the taps; pools with `ceil_mode` or indices stay with onnx.reference."""
 
-    def _run(self, x: np.ndarray, **attributes: Any) -> tuple[np.ndarray, ...]:  # type: ignore[override]
+    def _run(self, x: np.ndarray, **attributes: Any) -> tuple[np.ndarray, ...]:  # type: ignore[override]  # as OpRun's are
         if attributes.get("ceil_mode") or len(self.onnx_node.output) > 1:
-            return tuple(super()._run(x, **attributes))  # type: ignore[no-untyped-call]
+            return tuple(super()._run(x, **attributes))  # type: ignore[no-untyped-call]  # it has no types
         kernel = attributes["kernel_shape"]
         lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         seen = _windows(x, kernel, attributes, lowest)
@@ -86,12 +86,14 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-class BatchNormalization(BatchNormalization_14):  # type: ignore[misc]
+class BatchNormalization(BatchNormalization_14):  # type: ignore[misc]  # likewise
     """onnx.reference takes the statistics of the batch before opset 14 although only the first output is asked for."""
 
-    def _run(self, *inputs: np.ndarray, epsilon: float = 1e-5, momentum: float = 0.9, **flags: Any) -> Any:  # type: ignore[override]
+    def _run(  # type: ignore[override]  # likewise
+        self, *inputs: np.ndarray, epsilon: float = 1e-5, momentum: float = 0.9, **flags: Any
+    ) -> Any:
         training = int(bool(flags.get("training_mode")) and len(self.onnx_node.output) > 1)
-        return super()._run(*inputs, epsilon, momentum, training)  # type: ignore
+        return super()._run(*inputs, epsilon, momentum, training)  # type: ignore[no-untyped-call, call-arg]  # likewise
 
 
 class DequantizeLinear(_CommonDequantizeLinear):  # type: ignore[misc]  # onnx.reference has no types

@@ -109,7 +109,7 @@ def spacing(array: np.ndarray) -> float | None:
     and where there is no such magnitude but 0."""
     if array.dtype.kind not in "fV":
         return None
-    info: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+    info: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]  # it has no types
     top = largest(array)
     return 2.0 ** (np.frexp(max(top, float(info.smallest_normal)))[1] - 1 - info.nmant) if top else None
 

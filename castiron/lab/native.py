@@ -14,7 +14,6 @@ from castiron.artifact.identify import Artifact
 from castiron.artifact.load import load
 from castiron.artifact.process import call
 from castiron.errors import InputError
-from castiron.lab.arrays import in_files as in_files  # also found here
 from castiron.lab.arrays import write_npz
 from castiron.options import Form
 from castiron.toolchain import targets

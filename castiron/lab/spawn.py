@@ -35,8 +35,9 @@ class Runs:
 class Spawner:
     """Starts commands; `folder` is for the program that does it and what the commands print."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, say: zig.Progress = lambda text: None) -> None:
         self.program, self.output = folder.resolve() / "spawn", folder.resolve() / "spawn-output"
+        zig.ready(host().static_triple, say)
         zig.run(
             ["cc", "-target", host().static_triple, *zig.LINK, "-static", str(SOURCE), "-o", str(self.program)],
             SOURCE.name,

@@ -224,7 +224,7 @@ def _bounds(e: Apply, c: int) -> Iterator[tuple[int, Expr]]:
     if e.op == ("max" if c > 0 else "min"):
         yield from ((c, argument) for argument in e.args)
     if e.op == "floordiv" and _is_positive(e.args[1]):
-        top, divisor = e.args[0], int(e.args[1].value)  # type: ignore[attr-defined]
+        top, divisor = e.args[0], int(e.args[1].value)  # type: ignore[attr-defined]  # _is_positive: a Const
         if c % divisor == 0:
             yield c // divisor, top - (divisor - 1 if c > 0 else 0)
         elif c < 0 and _is_natural(top):

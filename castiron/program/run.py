@@ -289,7 +289,7 @@ def _either(*bad: np.ndarray | None) -> np.ndarray | None:
 def _operand(machine: _Machine, step: Kernel, name: str) -> np.ndarray:
     """An operand over the kernel's axes and inner axes, dimension 1 where it does not depend on one."""
     grid = _Grid((*step.axes, *step.inner), machine.sizes, machine.memory)
-    return grid.checked(dict(step.operands)[name], step.name).astype(np.float64)  # type: ignore[arg-type]
+    return grid.checked(dict(step.operands)[name], step.name).astype(np.float64)  # type: ignore[arg-type]  # tile kernels have every operand
 
 
 def _panels(machine: _Machine, step: Kernel, name: str, inner: int, columns: int) -> np.ndarray:

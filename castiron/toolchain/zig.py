@@ -126,8 +126,15 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 def libc_is_built(triple: str) -> bool:
     """Whether this user's cache has this triple's C library; the first use of one takes about half a minute."""
-    found = _ready(triple)
-    return found is not None and all(Path(word).exists() for word in found if word.startswith("/"))
+    found = _ready(triple) or []
+    return bool(found) and all(Path(word).exists() for word in found if word.startswith("/"))
+
+
+def ready(triple: str, say: Progress) -> None:
+    """Builds this triple's C library where the cache has none, and says so: that takes long, once."""
+    if not libc_is_built(triple):
+        say(f"building the C library of {triple} (once on this machine, about half a minute)")
+        build_libc(triple)
 
 
 def libc_files(triple: str) -> list[str]:
@@ -161,8 +168,7 @@ def build_libc(triple: str) -> None:
         run(["cc", "-target", triple, "-Os", "-fPIC", "-c", str(source), "-o", str(target)], what)
         link = ["cc", "-target", triple, *LINK, *form, str(target), "-o", str(output)]
         told = run(link, what, {"ZIG_VERBOSE_LINK": "1"}).replace(str(target), "").replace(str(output), "")
-        words = [] if "gnu" in triple else _linked(told, what)
-        made.write_text(json.dumps(words))
+        made.write_text(json.dumps(_linked(told, what)))
         os.replace(made, file)
 
 
@@ -171,7 +177,7 @@ def _linked(told: str, what: str) -> list[str]:
 
     Folders may have blanks in their names."""
     emulation = re.search(r" -m (\S+)", told)
-    words = re.findall(r"(?<= )/\S[^\n]*?\.[oa](?=\s)", told)
+    words = re.findall(r"(?<= )/\S[^\n]*?\.(?:[oa]|so[.\d]*)(?=\s)", told)
     files = [word for word in words if word.endswith(".a")]
     if not emulation or not files or not all(Path(file).exists() for file in files):
         raise ToolchainError(f"ziglang {version()} does not tell which files {what} is made of", output=told)

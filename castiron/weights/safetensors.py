@@ -55,7 +55,7 @@ def _parsed(path: Path, text: bytes) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             seen: set[str] = set()
-            twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+            twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]  # None, which is false
             raise WeightsError(f"{path}: the safetensors header has {twice!r} twice")
         return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from castiron.emit import ModelInfo, Port, print_model
+from castiron.emit import ModelInfo, Port, print_steps, print_tables
 from castiron.program.expr import Const, Expr, constant, substitute
 from castiron.program.planned import Place, Planned
 from castiron.program.types import Kind, Program, View
@@ -110,7 +110,7 @@ def printed(name: str, planned: Planned) -> dict[str, str]:
     outputs = tuple(Port(n, program.buffers[n]) for n in program.outputs)
     constants = sum(b.kind == Kind.CONSTANT for b in program.buffers.values())
     info = ModelInfo("0" * 64, "0.1", inputs, outputs, (), 0, constants, False, ("generic",))
-    return dict(print_model(name, EMPTY, planned, info))
+    return {**print_steps(name, EMPTY, planned, info), **print_tables(name, EMPTY, planned, info)}
 
 
 def build(

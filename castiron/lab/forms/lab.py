@@ -93,7 +93,7 @@ def run_forms(
         raise InputError(f"{model}: {references.missing}, so there is nothing to compare forms with")
     setting = Setting(model, source, references, folder.resolve(), build, say)
     with tempfile.TemporaryDirectory(prefix="castiron-forms-") as scratch:
-        desk = Desk(Spawner(Path(scratch)), Inputs.written(Path(scratch) / "inputs", inputs), threads)
+        desk = Desk(Spawner(Path(scratch), say), Inputs.written(Path(scratch) / "inputs", inputs), threads)
         rows = _all_rows(setting, desk, forms, runs)
     sizes = {name: f"{array.dtype}{list(array.shape)}" for name, array in inputs.items()}
     return Report(

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from castiron.errors import CastironError
-from castiron.lab.arrays import ArrayFile, read
+from castiron.lab.arrays import ArrayFile, in_files, read, write_npz
 from castiron.lab.forms.python_forms import last_words
 from castiron.lab.forms.types import Failed, Produced
-from castiron.lab.native import in_files
 from castiron.lab.spawn import Runs, Spawner
 
 
@@ -32,7 +31,7 @@ class Inputs:
         """Into `folder`, as files hold them."""
         folder.mkdir(parents=True, exist_ok=True)
         plain = {name: in_files(array) for name, array in arrays.items()}
-        np.savez(folder / "inputs.npz", **plain)  # type: ignore[arg-type]
+        write_npz(folder / "inputs.npz", plain)
         files = tuple(folder / f"{number}.npy" for number in range(len(plain)))
         for file, array in zip(files, plain.values()):
             np.save(file, array)

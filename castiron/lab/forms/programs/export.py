@@ -78,7 +78,7 @@ def script(module: Any, args: Any, kwargs: Any, dynamic: Any, target: Path) -> N
 def trace(module: Any, args: Any, kwargs: Any, dynamic: Any, target: Path) -> None:
     """torch.jit.trace."""
     given = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
-    made = torch.jit.trace(module, **given)  # type: ignore[no-untyped-call]
+    made = torch.jit.trace(module, **given)  # type: ignore[no-untyped-call]  # it has no types
     torch.jit.save(made, target)
 
 

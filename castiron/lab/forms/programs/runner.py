@@ -61,7 +61,7 @@ def load_torchscript() -> Run:
     """A file of torch.jit.save."""
     import torch
 
-    return on_tensors(torch.jit.load(MODEL))  # type: ignore[no-untyped-call]
+    return on_tensors(torch.jit.load(MODEL))  # type: ignore[no-untyped-call]  # it has no types
 
 
 def load_export() -> Run:
