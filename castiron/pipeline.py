@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from castiron.graph.unroll import unroll
 from castiron.graph.upgrade import upgrade
 from castiron.lab.judge import judge
 from castiron.lab.native import alone, run_artifact, runnable
-from castiron.lab.reference import Vectors, reference_inputs, vectors
+from castiron.lab.reference import Vectors, has_exact, reference_inputs, vectors
 from castiron.lab.verify import Verdict
 from castiron.options import BuildOptions, Form, Weights, identifier
 from castiron.program.bounds import bounds
@@ -53,6 +54,7 @@ from castiron.program.planned import Planned, Storage
 from castiron.program.split import split
 from castiron.program.types import Program
 from castiron.program.views import resolve
+from castiron.program.winograd import PLAIN, Limits, form_of, limits, weaker, winograd
 from castiron.toolchain import targets
 from castiron.toolchain.zig import Progress
 
@@ -108,32 +110,80 @@ def build(
     source = frontend.load(model, example_inputs, dynamic_shapes)
     dump = Dump(chosen.dump)
     target = output_path(output, identifier(chosen.name or source.name), chosen.form)
-    with staging(target, chosen.form) as place:
-        compiled = compile_source(source, chosen, dump, progress)
-        parts = assemble(compiled, chosen, weights_file(target))
-        refuse_misfits(parts, chosen, target)
-        dump.code(parts.code(isas, chosen.weights == Weights.EMBED, 0).files)
-        inputs = reference_inputs(source, chosen.shapes, compiled.graph)
-        flops = flops_on(compiled.forward.program, inputs)
-        with ThreadPoolExecutor(1) as aside:  # the source runs while its C is compiled
-            running = aside.submit(vectors, source, inputs, flops, chosen.verify)
+    with staging(target, chosen.form) as place, ThreadPoolExecutor(1) as aside:
+        lowered = lower_source(source, chosen, dump, progress)
+        inputs = reference_inputs(source, chosen.shapes, lowered.graph)
+        flops = flops_on(lowered.program, inputs)
+        running = aside.submit(vectors, source, inputs, flops, chosen.verify)  # while the C is compiled
+        allowed = _allowed(source, chosen, flops)
+        while True:
+            compiled = compile_lowered(lowered, chosen, dump, progress, allowed=allowed)
+            parts = assemble(compiled, chosen, weights_file(target))
+            refuse_misfits(parts, chosen, target)
+            dump.code(parts.code(isas, chosen.weights == Weights.EMBED, 0).files)
             packed = pack(parts, chosen, place.work, progress)
             progress(f"running the source ({source.framework})")
             references = running.result()
-        make(parts, packed, selftest(compiled, references, chosen.error_budget), chosen, place, progress)
-        checked = check_built(place, chosen, source, references, progress)
+            make(parts, packed, selftest(compiled, references, chosen.error_budget), chosen, place, progress)
+            checked = check_built(place, chosen, source, references, progress)
+            exacter = _exacter(compiled.forward.program, allowed, references, checked, progress)
+            if exacter is None:
+                break
+            allowed = exacter
+        refuse_mismatches(checked)
     return _report(target, compiled, chosen, parts.packed_bytes, references, checked, started)
+
+
+def _allowed(source: Source, options: BuildOptions, flops: int) -> Limits:
+    """The forms of convolution to try: less exact ones only where their error will be measured."""
+    measured = options.verify and targets.find(options.target).emulator is not None and has_exact(source, flops)
+    return limits(options.error_budget) if measured else PLAIN
+
+
+def _exacter(forward: Program, tried: Limits, references: Vectors, checked: Checked, say: Progress) -> Limits | None:
+    """What to try next where the artifact is not exact enough, or nobody can tell; None where it is, or nothing is left."""
+    forms = Counter(m for m in map(form_of, forward.steps) if m > 1)
+    if not forms or (references.exact is not None and all(v.ok for v in checked.verdicts)):
+        return None
+    if references.exact is None:
+        say(f"no float64 reference of {references.framework}: convolutions stay in the plain form")
+        return PLAIN
+    wrong = next(v for v in checked.verdicts if not v.ok)
+    listed = ", ".join(f"{count} in F({m}x{m})" for m, count in sorted(forms.items()))
+    say(f"output {wrong.name!r}: {wrong.reason}; of the convolutions ({listed}) half become more exact")
+    return weaker(forward, tried)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model as the graph that was lowered and the program that came of it."""
+
+    name: str
+    graph: ir.Model
+    program: Program
 
 
 def compile_source(source: Source, options: BuildOptions, dump: Dump, say: Progress, notes: Notes = NOBODY) -> Compiled:
     """Everything before C. `notes` are told of choices."""
+    lowered = lower_source(source, options, dump, say, notes)
+    return compile_lowered(lowered, options, dump, say, notes, limits(options.error_budget))
+
+
+def lower_source(source: Source, options: BuildOptions, dump: Dump, say: Progress, notes: Notes = NOBODY) -> Lowered:
+    """From the model to steps."""
     say("reading the graph")
     model = compile_graph(source, options.shapes, dump, notes)
-    say("lowering and fusing")
-    prepare, forward, places = compile_programs(lower(model, source.parameters, notes.nodes), dump, notes)
-    return Compiled(
-        identifier(options.name or source.name), model, prepare, forward, places, digest(prepare, forward, places)
-    )
+    name = identifier(options.name or source.name)
+    return Lowered(name, model, lower(model, source.parameters, notes.nodes))
+
+
+def compile_lowered(
+    lowered: Lowered, options: BuildOptions, dump: Dump, say: Progress, notes: Notes = NOBODY, allowed: Limits = PLAIN
+) -> Compiled:
+    """From steps to programs with memory placed."""
+    say("fusing")
+    prepare, forward, places = compile_programs(lowered.program, dump, notes, allowed)
+    return Compiled(lowered.name, lowered.graph, prepare, forward, places, digest(prepare, forward, places))
 
 
 def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: Dump, notes: Notes = NOBODY) -> ir.Model:
@@ -147,12 +197,16 @@ def compile_graph(source: Source, shapes: Mapping[str, tuple[int, ...]], dump: D
     return dump.graph("50-batchnorm", infer_sizes(fold_batchnorm(fold(model, source.parameters), notes.nodes)))
 
 
-def compile_programs(program: Program, dump: Dump, notes: Notes = NOBODY) -> tuple[Planned, Planned, Storage]:
+def compile_programs(
+    program: Program, dump: Dump, notes: Notes = NOBODY, allowed: Limits = PLAIN
+) -> tuple[Planned, Planned, Storage]:
     """(prepare, forward) with memory placed, and where packed weights and constants lie."""
     prepare, forward = split(resolve(dump.program("60-lowered", bounds(program))))
+    forward = pads(fuse(layout(dead(forward)), notes.buffers), notes.buffers)
+    prepare, forward = winograd(prepare, forward, allowed, notes.nodes)
     prepare, forward = embed(fuse(dead(prepare)), forward)
     prepare = dump.program("70-prepare", group(prepare))
-    forward = dump.program("71-forward", group(pads(fuse(layout(dead(forward)), notes.buffers), notes.buffers)))
+    forward = dump.program("71-forward", group(forward))
     check(prepare)
     check(forward)
     places = storage(prepare, forward)
@@ -160,7 +214,7 @@ def compile_programs(program: Program, dump: Dump, notes: Notes = NOBODY) -> tup
 
 
 def check_built(place: Staging, options: BuildOptions, source: Source, references: Vectors, say: Progress) -> Checked:
-    """Verdicts on a built artifact; MismatchError where one is not OK."""
+    """Verdicts on a built artifact."""
     if not options.verify:
         return Checked((), "--no-verify")
     target = targets.find(options.target)
@@ -169,12 +223,15 @@ def check_built(place: Staging, options: BuildOptions, source: Source, reference
     say("comparing with the source")
     path, form = (place.program, Form.EXE) if needs_program(options.form, target) else (place.output, options.form)
     run = partial(run_artifact, path, form, emulator=target.emulator)
-    verdicts = judge(run, source, references, options.error_budget, say)
-    wrong = [v for v in verdicts if not v.ok]
+    return Checked(tuple(judge(run, source, references, options.error_budget, say)))
+
+
+def refuse_mismatches(checked: Checked) -> None:
+    """MismatchError where a verdict is not OK."""
+    wrong = [v for v in checked.verdicts if not v.ok]
     if wrong:
         listed = "; ".join(f"output {v.name!r}: {v.reason}" for v in wrong)
         raise MismatchError(f"the artifact does not match its source and was removed (--no-verify keeps it): {listed}")
-    return Checked(tuple(verdicts))
 
 
 def check_artifact(

@@ -58,7 +58,7 @@ def print_kernel(name: str, step: Kernel, memory: Memory) -> list[str]:
     if not KERNELS[step.kernel].tile:
         return _whole(name, step, memory)
     tile = _simplified(_tile(step, memory))
-    return [*_epilogue(f"{name}_tile", step.out, tile, memory), "", *_call(name, tile, memory)]
+    return [*_epilogue(f"{name}_tile", step.out, tile, memory), "", *_call(name, step, tile, memory)]
 
 
 def _load(e: Expr) -> Load:
@@ -89,6 +89,8 @@ def _simplified(tile: Tile) -> Tile:
     """Outer axes merged into the rows where strides permit, and a convolution of one tap made a matmul."""
     if tile.kernel == "matmul":
         return _rows_from(tile, ("b2", "b1", "b0"), "m")
+    if tile.kernel != "conv":
+        return tile
     tile = _rows_from(tile, ("h", "d", "n") if tile.is_unit("g") else ("h", "d"), "w")
     one_tap = all(tile.is_unit(k) for k in ("kd", "kh", "kw"))
     outer = [role for role in ("n", "g", "d", "h") if not tile.is_unit(role)]
@@ -135,7 +137,7 @@ def _as_matmul(tile: Tile, outer: list[str]) -> Tile:
 # Printing --------------------------------------------------------------------------------------------
 
 
-def _call(name: str, tile: Tile, memory: Memory) -> list[str]:
+def _call(name: str, step: Kernel, tile: Tile, memory: Memory) -> list[str]:
     """The function that fills the struct and calls the kernel."""
     spec = KERNELS[tile.kernel]
     scope = Scope(memory, reduction)
@@ -152,7 +154,9 @@ def _call(name: str, tile: Tile, memory: Memory) -> list[str]:
         steps = (f".{operand}_{role} = {scope.int(tile.step(operand, role))}" for role in strided[operand])
         fields.append(", ".join(steps) + ",")
     fields.append(f".tile = {name}_tile,")
-    return _filled(name, f"ci_{tile.kernel}", tile.kernel, fields, scope)
+    scratch = zip(spec.outputs, step.outputs[1:], strict=True)
+    fields += [f".{field} = {scope.pointer(out, store=True)}," for field, out in scratch]
+    return _filled(name, spec.struct or f"ci_{tile.kernel}", tile.kernel, fields, scope)
 
 
 def _start(scope: Scope, buffer: str, start: Expr) -> str:

@@ -150,7 +150,7 @@ def _rows(program: Program) -> tuple[Row, ...]:
 
 
 def _row(step: Step, program: Program) -> Row:
-    out = program.buffers[written(step)[-1]]
+    out = program.buffers[step.out if isinstance(step, Kernel) else written(step)[-1]]
     return Row(
         step.name,
         _what(step),

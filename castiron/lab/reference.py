@@ -79,8 +79,7 @@ def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> 
         if needed:
             raise
         return Vectors(inputs, {}, None, "", str(error))
-    quick = source.framework == "pytorch" or (flops <= SLOW_FLOPS and _weight_bytes(source) <= LARGE_BYTES)
-    exact = _exact(source, inputs) if quick else None
+    exact = _exact(source, inputs) if has_exact(source, flops) else None
     steps = _steps(source, inputs)
     if exact is None:
         return Vectors(inputs, outputs, None, source.framework, own=steps)
@@ -90,6 +89,12 @@ def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> 
         if sample.exact is not None:
             own = _largest(own, _errors(sample.outputs, sample.exact))
     return Vectors(inputs, outputs, exact, source.framework, own=own)
+
+
+def has_exact(source: Source, flops: int) -> bool:
+    """Whether float64 outputs can be had in seconds."""
+    quick = source.framework == "pytorch" or (flops <= SLOW_FLOPS and _weight_bytes(source) <= LARGE_BYTES)
+    return source.run64 is not None and quick
 
 
 def samples(source: Source, inputs: Arrays, count: int) -> Iterator[Vectors]:

@@ -32,6 +32,17 @@ def _recurrent(name: str, optional: tuple[str, ...], outputs: tuple[str, ...]) -
     return KernelSpec(name, (), (), ("gates", "recurrent", *optional), optional, outputs, struct="ci_recurrent")
 
 
+def _conv(name: str, outputs: tuple[str, ...] = ()) -> KernelSpec:
+    axes, inner = ("n", "g", "d", "h", "w", "o"), ("kd", "kh", "kw", "c")
+    return KernelSpec(name, axes, inner, ("x", "filter"), outputs=outputs, tile=True, struct="ci_conv")
+
+
+def winograd_scratch(m: int, channels: int) -> int:
+    """CI_WINOGRAD_SCRATCH of castiron.h."""
+    points, depth = (m + 2) ** 2, -(-channels // PANEL) * PANEL
+    return points * ((16 + 147456 // (points * depth + 1)) * depth + 16)
+
+
 KERNELS: dict[str, KernelSpec] = {
     spec.name: spec
     for spec in (
@@ -41,7 +52,11 @@ KERNELS: dict[str, KernelSpec] = {
         # acc[n, g, d, h, w, o] = sum over kd, kh, kw, c of x(n, g, d, h, w, kd, kh, kw, c) * filter[g][o/16][kd][kh][kw][c][o%16]
         # x is linear in all nine axes (stride and dilation are factors of the index); its border is already in the buffer.
         # `filter` is a Load of a packed array [G, ceil(O/16), KD, KH, KW, C, 16] at (g, 0, 0, 0, 0, 0, 0).
-        KernelSpec("conv", ("n", "g", "d", "h", "w", "o"), ("kd", "kh", "kw", "c"), ("x", "filter"), tile=True),
+        _conv("conv"),
+        # The same for 3 x 3 taps and one group, x with a stride from line to line as from tap to tap; winograd.py makes
+        # `filter`, [m + 2, m + 2, ceil(O/16), C, 16]. `scratch` is a temporary of `winograd_scratch` floats.
+        _conv("winograd2", ("scratch",)),
+        _conv("winograd4", ("scratch",)),
         # Recurrent layers, one direction a call (ci_recurrent in castiron.h). `gates` holds x W^T + bias for all steps,
         # [steps, batch, G*hidden] in the order of ONNX's gates (LSTM i o f c, GRU z r h); `recurrent` is R^T in panels,
         # [ceil(G*hidden/16), hidden, 16]. `scratch` is a temporary of CI_RECURRENT_SCRATCH(G, batch, hidden) floats.

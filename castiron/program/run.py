@@ -16,6 +16,7 @@ from castiron.program.kernels import PANEL
 from castiron.program.recurrent import run_recurrent
 from castiron.program.trees import run_trees
 from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Step, View
+from castiron.program.winograd import filter_of
 
 Arrays = dict[str, np.ndarray]
 Value = tuple[np.ndarray, np.ndarray | None]
@@ -150,7 +151,7 @@ class _Machine:
 
     def tile(self, step: Kernel) -> None:
         grid = self.grid(step)
-        grid.acc = (_matmul if step.kernel == "matmul" else _conv)(self, step)
+        grid.acc = (_matmul if step.kernel == "matmul" else _conv if step.kernel == "conv" else _winograd)(self, step)
         assert step.value is not None
         self.store(step, step.value, grid)
 
@@ -327,6 +328,15 @@ def _conv(machine: _Machine, step: Kernel) -> np.ndarray:
             np.broadcast_to(filters[:, d, h, w], (out[1], c, out[-1])),
         )
     return _filled(total, machine, step)
+
+
+def _winograd(machine: _Machine, step: Kernel) -> np.ndarray:
+    out = _extents(machine, step.axes)
+    x = np.broadcast_to(_operand(machine, step, "x"), (*out[:-1], 1, *_extents(machine, step.inner)))
+    load = dict(step.operands)["filter"]
+    assert isinstance(load, Load)
+    filters = filter_of(machine.memory[load.buffer])[..., : out[-1]]
+    return _filled(np.einsum("ngdefxhwc,hwco->ngdefo", x[:, :, :, :, :, 0], filters), machine, step)
 
 
 def _filled(total: np.ndarray, machine: _Machine, step: Kernel) -> np.ndarray:

@@ -147,7 +147,14 @@ typedef struct ci_conv {
     const float *filter;
     int64_t filter_g;
     ci_tile *tile;
+    float *scratch;               /* of the Winograd forms: CI_WINOGRAD_SCRATCH floats */
 } ci_conv;
+
+/* The forms of kernels/winograd.c for 3 x 3 kernels, stride and dilation 1, one group: m is 2 or 4, points (m + 2) * (m + 2).
+   Their filter is transformed, packed [points][o/16][c][16]. Tiles of a block: their points stay in the second cache. */
+#define CI_WINOGRAD_DEPTH(c) (((c) + 15) / 16 * 16)
+#define CI_WINOGRAD_TILES(points, c) (16 + 147456 / ((points) * CI_WINOGRAD_DEPTH(c) + 1))
+#define CI_WINOGRAD_SCRATCH(points, c) ((points) * (CI_WINOGRAD_TILES(points, c) * CI_WINOGRAD_DEPTH(c) + 16))
 
 /* Activations of recurrent layers. */
 enum ci_activation {
@@ -195,6 +202,8 @@ void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles);
     extern const ci_tiles ci_tiles_##isa;                            \
     static inline void ci_matmul_##isa(const ci_run *run, const ci_matmul *p) { ci_matmul_tiled(run, p, &ci_tiles_##isa); } \
     static inline void ci_conv_##isa(const ci_run *run, const ci_conv *p) { ci_conv_tiled(run, p, &ci_tiles_##isa); } \
+    void ci_winograd2_##isa(const ci_run *, const ci_conv *);        \
+    void ci_winograd4_##isa(const ci_run *, const ci_conv *);        \
     void ci_lstm_##isa(const ci_run *, const ci_recurrent *);        \
     void ci_gru_##isa(const ci_run *, const ci_recurrent *);         \
     void ci_rnn_##isa(const ci_run *, const ci_recurrent *);         \

@@ -21,6 +21,8 @@ TINY_FLAGS = ("-Os", "-Xclang", "-Oz", "-fno-jump-tables")  # zig takes -Oz for 
 _KERNEL_FILES = {
     "matmul": ("matmul.c",),
     "conv": ("conv.c", "matmul.c"),
+    "winograd2": ("winograd.c",),
+    "winograd4": ("winograd.c",),
     "lstm": ("lstm.c",),
     "gru": ("gru.c",),
     "rnn": ("rnn.c",),
@@ -28,7 +30,7 @@ _KERNEL_FILES = {
 }
 _TILE_FILES = ("sweep.c", "tiles.c")
 # Compiled once an instruction set, and how: tiles.c is straight code in one loop, -O3 finds nothing more to do there.
-_VECTOR_FILES = {"tiles.c": SMALL_FLAGS, "lstm.c": KERNEL_FLAGS, "gru.c": KERNEL_FLAGS, "rnn.c": KERNEL_FLAGS}
+_VECTOR_FILES = {"tiles.c": SMALL_FLAGS} | dict.fromkeys(("winograd.c", "lstm.c", "gru.c", "rnn.c"), KERNEL_FLAGS)
 _VECTOR_FILES["trees.c"] = KERNEL_FLAGS
 
 

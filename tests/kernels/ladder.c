@@ -195,6 +195,65 @@ static void check_conv(bool channels_last)
     free(x), free(filter), free(wanted), free(target.out);
 }
 
+/* Rows of the matrices that take filters to points; `to_points` of program/winograd.py. */
+static const double into2[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+
+static double into_point(int64_t m, int64_t i, int64_t tap)
+{
+    const double values[] = {0, 5.0 / 8, -5.0 / 8, 3.0 / 2, -3.0 / 2};
+    double scale = 1;
+    if (m == 2 || i == 5)
+        return m == 2 ? into2[i][tap] : tap == 2;
+    for (int64_t j = 0; j < 5; j++)
+        scale *= j == i ? 1 : values[i] - values[j];
+    return pow(values[i], (double)tap) / scale;
+}
+
+/* filter: [o/16][3][3][c][16] -> [points][o/16][c][16]. */
+static float *to_points(const float *filter, int64_t m, int64_t c, int64_t o)
+{
+    const int64_t panels = (o + 15) / 16, size = m + 2;
+    float *points = noise(size * size * panels * c * 16), *to = points;
+    for (int64_t i = 0; i < size * size; i++)
+        for (int64_t panel = 0; panel < panels; panel++)
+            for (int64_t at = 0; at < c * 16; at++) {
+                double sum = 0;
+                for (int64_t tap = 0; tap < 9; tap++)
+                    sum += into_point(m, i / size, tap / 3) * into_point(m, i % size, tap % 3) *
+                           filter[(panel * 9 + tap) * c * 16 + at];
+                *to++ = (float)sum;
+            }
+    return points;
+}
+
+static void check_winograd(int64_t m, bool channels_last)
+{
+    ci_conv p = {.n = draw(1, 2), .h = draw(1, 30), .w = draw(1, 70), .o = draw(1, 70), .c = draw(0, 3) ? draw(1, 40) : draw(60, 330),
+                 .g = 1, .d = 1, .kd = 1, .kh = 3, .kw = 3, .tile = store};
+    const int64_t gap = draw(0, 3), pixel = channels_last ? p.c + gap : 1, pixels = (p.h + 2) * (p.w + 2 + gap);
+    p.x_c = channels_last ? 1 : pixels;
+    p.x_w = p.x_kw = pixel;
+    p.x_h = p.x_kh = (p.w + 2 + gap) * pixel;
+    p.x_n = channels_last ? pixels * pixel : pixels * p.c;
+    float *x = noise(p.n * p.x_n);
+    float *filter = noise((p.o + 15) / 16 * 16 * 9 * p.c);
+    p.x = x, p.filter = filter;
+    target.rank = 4, target.rows = p.w, target.cols = p.o;
+    memcpy(target.extents, (int64_t[]){p.n, 1, 1, p.h}, 32);
+    const int64_t count = p.n * p.h * p.w * p.o;
+    double *wanted = malloc((size_t)count * 8);
+    ci_conv_plain(&p, wanted);
+    float *points = to_points(filter, m, p.c, p.o);
+    p.filter = points;
+    p.scratch = noise(CI_WINOGRAD_SCRATCH((m + 2) * (m + 2), p.c));
+    if (m == 2)
+        RUN(CI(winograd2), &p, count);
+    else
+        RUN(CI(winograd4), &p, count);
+    checked(m == 2 ? "winograd2" : "winograd4", target.out, wanted, count, (m == 2 ? 1e-7 : 1e-6) * (double)(9 * p.c + 1));
+    free(x), free(filter), free(points), free(p.scratch), free(wanted), free(target.out);
+}
+
 enum layer { RNN, LSTM, GRU };
 
 /* The whole layer by its plain step. y, yh, yc as in ci_recurrent. */
@@ -298,86 +357,12 @@ static void check(void)
     for (int i = 0; i < 30; i++)
         check_recurrent(GRU);
     report("gru");
+    for (int i = 0; i < 24; i++)
+        check_winograd(2 + i % 4 / 2 * 2, i % 2);
+    report("winograd");
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* The best of some runs, in GFLOP/s. */
-#define TIMED(name, flops, call)                                           \
-    do {                                                                   \
-        double best = 1e9;                                                 \
-        for (double start = now(); now() - start < 0.15;) {                \
-            const double begin = now();                                    \
-            call;                                                          \
-            best = fmin(best, now() - begin);                              \
-        }                                                                  \
-        printf("%-32s %8.1f GFLOP/s\n", name, (double)(flops) / best / 1e9); \
-    } while (0)
-
-/* Independent chains of fused multiply-add in registers: all the machine can do. */
-__attribute__((noinline)) static float peak(int64_t turns)
-{
-    enum { CHAINS = CI_LANES == 16 ? 24 : 12 };
-    ci_vector sums[CHAINS], x = ci_broadcast(0.999f), total = {0};
-    CI_UNROLL
-    for (int j = 0; j < CHAINS; j++)
-        sums[j] = ci_broadcast((float)j); /* chains that differ: compilers join equal ones */
-    for (int64_t i = 0; i < turns; i++) {
-        CI_UNROLL
-        for (int j = 0; j < CHAINS; j++)
-            sums[j] = ci_multiply_add(sums[j], x, x);
-        __asm__ volatile("" : "+r"(turns));
-    }
-    CI_UNROLL
-    for (int j = 0; j < CHAINS; j++)
-        total += sums[j];
-    return total[0];
-}
-
-static void time_matmul(int64_t m, int64_t n, int64_t k)
-{
-    const int64_t panels = (n + 15) / 16;
-    float *a = noise(m * k), *b = noise(panels * k * 16);
-    const ci_matmul p = {1, 1, 1, m, n, k, a, 0, 0, 0, k, 1, b, 0, 0, 0, nothing};
-    const ci_run run = {0};
-    char name[64];
-    snprintf(name, sizeof name, "matmul %lldx%lldx%lld", (long long)m, (long long)n, (long long)k);
-    TIMED(name, 2 * m * n * k, CI(matmul)(&run, &p));
-    free(a), free(b);
-}
-
-static void time_conv(int64_t size, int64_t c, int64_t o)
-{
-    const int64_t line = (size + 2) * c;
-    float *x = noise((size + 2) * line), *filter = noise((o + 15) / 16 * 16 * 9 * c);
-    const ci_conv p = {1, 1, 1, size, size, o, 1, 3, 3, c, x, 0, 0, 0, line, c, 0, line, c, 1, filter, 0, nothing};
-    const ci_run run = {0};
-    char name[64];
-    snprintf(name, sizeof name, "conv 3x3 %lldx%lld %lld>%lld", (long long)size, (long long)size, (long long)c, (long long)o);
-    TIMED(name, 18 * size * size * c * o, CI(conv)(&run, &p));
-    free(x), free(filter);
-}
-
-static void time_all(void)
-{
-    volatile float kept;
-    const int64_t turns = 1000000 / CI_LANES, chains = CI_LANES == 16 ? 24 : 12;
-    TIMED("peak", 2 * turns * chains * CI_LANES, kept = peak(turns));
-    (void)kept;
-    const int64_t matmuls[][3] = {{384, 384, 384}, {768, 768, 768}, {120, 768, 768}, {120, 3072, 768}, {784, 64, 576},
-                                  {12, 1024, 1024}, {1, 1024, 1024}, {3136, 256, 64}, {49, 2048, 512}};
-    for (size_t i = 0; i < sizeof matmuls / sizeof *matmuls; i++)
-        time_matmul(matmuls[i][0], matmuls[i][1], matmuls[i][2]);
-    const int64_t convs[][3] = {{56, 64, 64}, {28, 128, 128}, {14, 256, 256}, {7, 512, 512}, {112, 3, 64}};
-    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
-        time_conv(convs[i][0], convs[i][1], convs[i][2]);
-    TIMED("peak again", 2 * turns * chains * CI_LANES, kept = peak(turns));
-}
+#include "timing.h"
 
 int main(int count, char **arguments)
 {
