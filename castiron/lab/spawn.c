@@ -20,13 +20,15 @@
 
 extern char **environ;
 
-static long long now(void) {
+static long long now(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static long line_of(pid_t child, const char *file, const char *title) {
+static long line_of(pid_t child, const char *file, const char *title)
+{
     char path[64], line[256];
     long value = 0;
     snprintf(path, sizeof path, "/proc/%d/%s", (int)child, file);
@@ -40,7 +42,8 @@ static long line_of(pid_t child, const char *file, const char *title) {
 
 /* Runs the command once and prints KiB at its exit: resident (or the highest the kernel has counted, whichever is more),
    private to the process, shared with others. The last two are 0 where the kernel does not tell. */
-static int memory(const char *output, char **command) {
+static int memory(const char *output, char **command)
+{
     pid_t child = fork();
     if (child == 0) {
         dup2(open(output, O_WRONLY | O_CREAT | O_TRUNC, 0644), 1);
@@ -67,7 +70,8 @@ static int memory(const char *output, char **command) {
     return 0;
 }
 
-int main(int count, char **arguments) {
+int main(int count, char **arguments)
+{
     if (count < 5) return 2;
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);

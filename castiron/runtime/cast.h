@@ -13,14 +13,16 @@
 #define CI_F16_NORMAL 0x1p-14f  /* least normal number */
 #define CI_F16_OVER 65520.0f    /* from here up rounds to infinity */
 
-CI_INLINE float ci_load_f16(uint16_t half) {
+CI_INLINE float ci_load_f16(uint16_t half)
+{
     uint32_t size = (uint32_t)(half & 0x7fff) << 13;
     uint32_t wide = ci_bits_f32(ci_of_bits_f32(size) * 0x1p112f); /* corrects the bias, and subnormals too */
     wide = size >= 0x0f800000 ? size | 0x7f800000 : wide;
     return ci_of_bits_f32(wide | (uint32_t)(half & 0x8000) << 16);
 }
 
-CI_INLINE float ci_round_f16(float x) {
+CI_INLINE float ci_round_f16(float x)
+{
     float size = ci_abs_f32(x);
     uint32_t bits = ci_bits_f32(size);
     float normal = ci_of_bits_f32((bits + 0xfff + (bits >> 13 & 1)) & ~(uint32_t)0x1fff);
@@ -30,7 +32,8 @@ CI_INLINE float ci_round_f16(float x) {
     return ci_copysign_f32(size == size ? rounded : size, x);
 }
 
-CI_INLINE uint16_t ci_store_f16(float x) {
+CI_INLINE uint16_t ci_store_f16(float x)
+{
     float size = ci_abs_f32(x);
     uint32_t bits = ci_bits_f32(size);
     uint32_t normal = (bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13;
@@ -43,7 +46,8 @@ CI_INLINE uint16_t ci_store_f16(float x) {
 
 CI_INLINE float ci_load_bf16(uint16_t half) { return ci_of_bits_f32((uint32_t)half << 16); }
 
-CI_INLINE uint16_t ci_store_bf16(float x) {
+CI_INLINE uint16_t ci_store_bf16(float x)
+{
     uint32_t bits = ci_bits_f32(x);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     return (uint16_t)(x == x ? rounded : (bits >> 16 | 0x40));
@@ -52,7 +56,8 @@ CI_INLINE uint16_t ci_store_bf16(float x) {
 CI_INLINE float ci_round_bf16(float x) { return ci_load_bf16(ci_store_bf16(x)); }
 
 /* The float on the way to a 16-bit one: rounded to odd, so that the second rounding is the only one that counts. */
-CI_INLINE float ci_narrow_to_odd(double x) {
+CI_INLINE float ci_narrow_to_odd(double x)
+{
     float near = (float)x;
     uint32_t bits = ci_bits_f32(near);
     double beyond = near - x;
@@ -69,32 +74,32 @@ CI_INLINE float ci_narrow_to_odd(double x) {
 #define CI_CAST_TO_INTEGER(from, F, to, T, end, least, most) \
     CI_CAST(from, F, to, T, x >= (F)end ? most : x >= (F)least ? (T)x : x < 0 ? least : 0)
 
-#define CI_CASTS_OF_FLOAT(from, F)                                                \
-    CI_CAST_TO_INTEGER(from, F, i8, int8_t, 0x1p7, INT8_MIN, INT8_MAX)            \
-    CI_CAST_TO_INTEGER(from, F, i16, int16_t, 0x1p15, INT16_MIN, INT16_MAX)       \
-    CI_CAST_TO_INTEGER(from, F, i32, int32_t, 0x1p31, INT32_MIN, INT32_MAX)       \
-    CI_CAST_TO_INTEGER(from, F, i64, int64_t, 0x1p63, INT64_MIN, INT64_MAX)       \
-    CI_CAST_TO_INTEGER(from, F, u8, uint8_t, 0x1p8, 0, UINT8_MAX)                 \
-    CI_CAST_TO_INTEGER(from, F, u16, uint16_t, 0x1p16, 0, UINT16_MAX)             \
-    CI_CAST_TO_INTEGER(from, F, u32, uint32_t, 0x1p32, 0, UINT32_MAX)             \
-    CI_CAST_TO_INTEGER(from, F, u64, uint64_t, 0x1p64, 0, UINT64_MAX)             \
-    CI_CAST(from, F, b8, uint8_t, x != 0)                                         \
-    CI_CAST(from, F, f32, float, (float)x)                                        \
+#define CI_CASTS_OF_FLOAT(from, F)                                          \
+    CI_CAST_TO_INTEGER(from, F, i8, int8_t, 0x1p7, INT8_MIN, INT8_MAX)      \
+    CI_CAST_TO_INTEGER(from, F, i16, int16_t, 0x1p15, INT16_MIN, INT16_MAX) \
+    CI_CAST_TO_INTEGER(from, F, i32, int32_t, 0x1p31, INT32_MIN, INT32_MAX) \
+    CI_CAST_TO_INTEGER(from, F, i64, int64_t, 0x1p63, INT64_MIN, INT64_MAX) \
+    CI_CAST_TO_INTEGER(from, F, u8, uint8_t, 0x1p8, 0, UINT8_MAX)           \
+    CI_CAST_TO_INTEGER(from, F, u16, uint16_t, 0x1p16, 0, UINT16_MAX)       \
+    CI_CAST_TO_INTEGER(from, F, u32, uint32_t, 0x1p32, 0, UINT32_MAX)       \
+    CI_CAST_TO_INTEGER(from, F, u64, uint64_t, 0x1p64, 0, UINT64_MAX)       \
+    CI_CAST(from, F, b8, uint8_t, x != 0)                                   \
+    CI_CAST(from, F, f32, float, (float)x)                                  \
     CI_CAST(from, F, f64, double, (double)x)
 
-#define CI_CASTS_OF_INTEGER(from, F)                                              \
-    CI_CAST(from, F, i8, int8_t, (int8_t)x)                                       \
-    CI_CAST(from, F, i16, int16_t, (int16_t)x)                                    \
-    CI_CAST(from, F, i32, int32_t, (int32_t)x)                                    \
-    CI_CAST(from, F, i64, int64_t, (int64_t)x)                                    \
-    CI_CAST(from, F, u8, uint8_t, (uint8_t)x)                                     \
-    CI_CAST(from, F, u16, uint16_t, (uint16_t)x)                                  \
-    CI_CAST(from, F, u32, uint32_t, (uint32_t)x)                                  \
-    CI_CAST(from, F, u64, uint64_t, (uint64_t)x)                                  \
-    CI_CAST(from, F, b8, uint8_t, x != 0)                                         \
-    CI_CAST(from, F, f32, float, (float)x)                                        \
-    CI_CAST(from, F, f64, double, (double)x)                                      \
-    CI_CAST(from, F, f16, float, ci_round_f16((float)x))                          \
+#define CI_CASTS_OF_INTEGER(from, F)                     \
+    CI_CAST(from, F, i8, int8_t, (int8_t)x)              \
+    CI_CAST(from, F, i16, int16_t, (int16_t)x)           \
+    CI_CAST(from, F, i32, int32_t, (int32_t)x)           \
+    CI_CAST(from, F, i64, int64_t, (int64_t)x)           \
+    CI_CAST(from, F, u8, uint8_t, (uint8_t)x)            \
+    CI_CAST(from, F, u16, uint16_t, (uint16_t)x)         \
+    CI_CAST(from, F, u32, uint32_t, (uint32_t)x)         \
+    CI_CAST(from, F, u64, uint64_t, (uint64_t)x)         \
+    CI_CAST(from, F, b8, uint8_t, x != 0)                \
+    CI_CAST(from, F, f32, float, (float)x)               \
+    CI_CAST(from, F, f64, double, (double)x)             \
+    CI_CAST(from, F, f16, float, ci_round_f16((float)x)) \
     CI_CAST(from, F, bf16, float, ci_round_bf16((float)x))
 
 CI_CASTS_OF_FLOAT(f32, float)

@@ -17,31 +17,27 @@ typedef ci_lanes_f64 ci_unaligned_f64 __attribute__((aligned(8), may_alias));
 
 /* Defines `type ci_lanes_OP_s(const type *x, int64_t n)`. JOIN(s, a, b) on vectors and ONE(a, b) on scalars are the
    operation. */
-#define CI_DEFINE_LANES(op, s, type, neutral, JOIN, ONE)                     \
+#define CI_DEFINE_LANES(op, s, type, neutral, JOIN, ONE)                                     \
     static inline __attribute__((unused)) type ci_lanes_##op##_##s(const type *x, int64_t n) \
-    {                                                                        \
-        ci_lanes_##s lane, next;                                             \
-        type rest[CI_SUM_LANES];                                             \
-        for (int l = 0; l < CI_SUM_LANES; l++)                               \
-            lane[l] = neutral;                                               \
-        int64_t i = 0;                                                       \
-        for (; i + CI_SUM_LANES <= n; i += CI_SUM_LANES) {                   \
-            next = *(const ci_unaligned_##s *)(x + i);                       \
-            lane = JOIN(s, lane, next);                                      \
-        }                                                                    \
-        if (i < n) {                                                         \
-            for (int l = 0; l < CI_SUM_LANES; l++)                           \
-                rest[l] = neutral;                                           \
-            for (int l = 0; l < n - i; l++)                                  \
-                rest[l] = x[i + l];                                          \
-            next = *(const ci_unaligned_##s *)rest;                          \
-            lane = JOIN(s, lane, next);                                      \
-        }                                                                    \
-        *(ci_unaligned_##s *)rest = lane;                                    \
-        for (int step = CI_SUM_LANES / 2; step; step /= 2)                   \
-            for (int l = 0; l < step; l++)                                   \
-                rest[l] = ONE(rest[l], rest[l + step]);                      \
-        return rest[0];                                                      \
+    {                                                                                        \
+        ci_lanes_##s lane, next;                                                             \
+        type rest[CI_SUM_LANES];                                                             \
+        for (int l = 0; l < CI_SUM_LANES; l++) lane[l] = neutral;                            \
+        int64_t i = 0;                                                                       \
+        for (; i + CI_SUM_LANES <= n; i += CI_SUM_LANES) {                                   \
+            next = *(const ci_unaligned_##s *)(x + i);                                       \
+            lane = JOIN(s, lane, next);                                                      \
+        }                                                                                    \
+        if (i < n) {                                                                         \
+            for (int l = 0; l < CI_SUM_LANES; l++) rest[l] = neutral;                        \
+            for (int l = 0; l < n - i; l++) rest[l] = x[i + l];                              \
+            next = *(const ci_unaligned_##s *)rest;                                          \
+            lane = JOIN(s, lane, next);                                                      \
+        }                                                                                    \
+        *(ci_unaligned_##s *)rest = lane;                                                    \
+        for (int step = CI_SUM_LANES / 2; step; step /= 2)                                   \
+            for (int l = 0; l < step; l++) rest[l] = ONE(rest[l], rest[l + step]);           \
+        return rest[0];                                                                      \
     }
 
 #define CI_ADDS_(s, a, b) ((a) + (b))

@@ -37,25 +37,29 @@
 
 /* Bits ------------------------------------------------------------------------------------------------------------------ */
 
-CI_INLINE uint32_t ci_bits_f32(float x) {
+CI_INLINE uint32_t ci_bits_f32(float x)
+{
     uint32_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-CI_INLINE float ci_of_bits_f32(uint32_t bits) {
+CI_INLINE float ci_of_bits_f32(uint32_t bits)
+{
     float x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-CI_INLINE uint64_t ci_bits_f64(double x) {
+CI_INLINE uint64_t ci_bits_f64(double x)
+{
     uint64_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-CI_INLINE double ci_of_bits_f64(uint64_t bits) {
+CI_INLINE double ci_of_bits_f64(uint64_t bits)
+{
     double x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
@@ -70,7 +74,8 @@ CI_INLINE double ci_copysign_f64(double x, double sign) { return __builtin_copys
 
 /* a + b rounded to odd: where it is inexact, the neighbour whose last bit is set. A later rounding to a shorter format
    then gives what one rounding would have given. */
-CI_INLINE double ci_add_to_odd(double a, double b) {
+CI_INLINE double ci_add_to_odd(double a, double b)
+{
     double sum = a + b, of_b = sum - a;
     double error = (a - (sum - of_b)) + (b - of_b);
     uint64_t bits = ci_bits_f64(sum);
@@ -80,7 +85,8 @@ CI_INLINE double ci_add_to_odd(double a, double b) {
 }
 
 /* a*b - product, exactly, where product is a*b rounded and nothing over- or underflows. */
-CI_INLINE double ci_product_error(double a, double b, double product) {
+CI_INLINE double ci_product_error(double a, double b, double product)
+{
 #if CI_FMA
     return __builtin_fma(a, b, -product);
 #else
@@ -90,7 +96,8 @@ CI_INLINE double ci_product_error(double a, double b, double product) {
 #endif
 }
 
-CI_INLINE float ci_fma_f32(float a, float b, float c) {
+CI_INLINE float ci_fma_f32(float a, float b, float c)
+{
 #if CI_FMA
     return __builtin_fmaf(a, b, c);
 #else
@@ -100,7 +107,8 @@ CI_INLINE float ci_fma_f32(float a, float b, float c) {
 
 /* Without the instruction: the exact fma unless it, or a split of its operands, leaves the range of normal numbers; then
    a product and a sum. */
-CI_INLINE double ci_fma_f64(double a, double b, double c) {
+CI_INLINE double ci_fma_f64(double a, double b, double c)
+{
 #if CI_FMA
     return __builtin_fma(a, b, c);
 #else
@@ -116,22 +124,24 @@ CI_INLINE double ci_fma_f64(double a, double b, double c) {
 /* Rounding to an integer ------------------------------------------------------------------------------------------------ */
 
 #if CI_ROUNDS
-#define CI_ROUNDING(s, T, letter, one_is_the_ulp)                                 \
-    CI_INLINE T ci_round_##s(T x) { return __builtin_rint##letter(x); }           \
-    CI_INLINE T ci_floor_##s(T x) { return __builtin_floor##letter(x); }          \
-    CI_INLINE T ci_ceil_##s(T x) { return __builtin_ceil##letter(x); }            \
+#define CI_ROUNDING(s, T, letter, one_is_the_ulp)                        \
+    CI_INLINE T ci_round_##s(T x) { return __builtin_rint##letter(x); }  \
+    CI_INLINE T ci_floor_##s(T x) { return __builtin_floor##letter(x); } \
+    CI_INLINE T ci_ceil_##s(T x) { return __builtin_ceil##letter(x); }   \
     CI_INLINE T ci_trunc_##s(T x) { return __builtin_trunc##letter(x); }
 #else
-#define CI_ROUNDING(s, T, letter, one_is_the_ulp)                                 \
-    CI_INLINE T ci_round_##s(T x) {                                               \
+#define CI_ROUNDING(s, T, letter, one_is_the_ulp)                                   \
+    CI_INLINE T ci_round_##s(T x)                                                   \
+    {                                                                               \
         T size = ci_abs_##s(x), rounded = (size + one_is_the_ulp) - one_is_the_ulp; \
-        return size < one_is_the_ulp ? ci_copysign_##s(rounded, x) : x;           \
-    }                                                                             \
-    CI_INLINE T ci_floor_##s(T x) {                                               \
-        T near = ci_round_##s(x);                                                 \
-        return near > x ? near - 1 : near;                                        \
-    }                                                                             \
-    CI_INLINE T ci_ceil_##s(T x) { return -ci_floor_##s(-x); }                    \
+        return size < one_is_the_ulp ? ci_copysign_##s(rounded, x) : x;             \
+    }                                                                               \
+    CI_INLINE T ci_floor_##s(T x)                                                   \
+    {                                                                               \
+        T near = ci_round_##s(x);                                                   \
+        return near > x ? near - 1 : near;                                          \
+    }                                                                               \
+    CI_INLINE T ci_ceil_##s(T x) { return -ci_floor_##s(-x); }                      \
     CI_INLINE T ci_trunc_##s(T x) { return ci_copysign_##s(ci_floor_##s(ci_abs_##s(x)), x); }
 #endif
 CI_ROUNDING(f32, float, f, 0x1p23f)
@@ -143,7 +153,8 @@ CI_INLINE double ci_sqrt_f64(double x) { return __builtin_sqrt(x); }
 /* Floats ---------------------------------------------------------------------------------------------------------------- */
 
 /* a - n*b for the integer n that leaves the sign of a and less than |b|; exact. Long division, 11 bits at a time. */
-CI_STATIC double ci_fmod_f64(double a, double b) {
+CI_STATIC double ci_fmod_f64(double a, double b)
+{
     double x = ci_abs_f64(a), y = ci_abs_f64(b);
     if (!(x < CI_INFINITY) || !(y > 0)) return CI_NAN;
     if (x < y) return a;
@@ -162,18 +173,19 @@ CI_STATIC double ci_fmod_f64(double a, double b) {
 CI_STATIC float ci_fmod_f32(float a, float b) { return (float)ci_fmod_f64(a, b); }
 
 /* mod: the sign of the divisor, 0 where it is 0. */
-#define CI_FLOAT_ARITHMETIC(s, T)                                                                 \
-    CI_INLINE T ci_div_##s(T a, T b) { return a / b; }                                            \
-    CI_INLINE T ci_neg_##s(T a) { return -a; }                                                    \
-    CI_INLINE T ci_sign_##s(T a) { return a > 0 ? 1 : a < 0 ? -1 : a == 0 ? 0 : a; }              \
-    CI_INLINE T ci_min_##s(T a, T b) { return ((a < b) | (a != a)) ? a : b; }                       \
-    CI_INLINE T ci_max_##s(T a, T b) { return ((a > b) | (a != a)) ? a : b; }                       \
-    CI_INLINE uint8_t ci_isnan_##s(T a) { return a != a; }                                        \
-    CI_INLINE uint8_t ci_isinf_##s(T a) { return ci_abs_##s(a) == (T)CI_INFINITY; }               \
-    CI_STATIC T ci_mod_##s(T a, T b) {                                                            \
-        if (b == 0) return 0;                                                                     \
-        T rest = ci_fmod_##s(a, b);                                                               \
-        return rest == 0 ? ci_copysign_##s(0, b) : (rest < 0) != (b < 0) ? rest + b : rest;       \
+#define CI_FLOAT_ARITHMETIC(s, T)                                                           \
+    CI_INLINE T ci_div_##s(T a, T b) { return a / b; }                                      \
+    CI_INLINE T ci_neg_##s(T a) { return -a; }                                              \
+    CI_INLINE T ci_sign_##s(T a) { return a > 0 ? 1 : a < 0 ? -1 : a == 0 ? 0 : a; }        \
+    CI_INLINE T ci_min_##s(T a, T b) { return ((a < b) | (a != a)) ? a : b; }               \
+    CI_INLINE T ci_max_##s(T a, T b) { return ((a > b) | (a != a)) ? a : b; }               \
+    CI_INLINE uint8_t ci_isnan_##s(T a) { return a != a; }                                  \
+    CI_INLINE uint8_t ci_isinf_##s(T a) { return ci_abs_##s(a) == (T)CI_INFINITY; }         \
+    CI_STATIC T ci_mod_##s(T a, T b)                                                        \
+    {                                                                                       \
+        if (b == 0) return 0;                                                               \
+        T rest = ci_fmod_##s(a, b);                                                         \
+        return rest == 0 ? ci_copysign_##s(0, b) : (rest < 0) != (b < 0) ? rest + b : rest; \
     }
 CI_FLOAT_ARITHMETIC(f32, float)
 CI_FLOAT_ARITHMETIC(f64, double)
@@ -181,47 +193,51 @@ CI_FLOAT_ARITHMETIC(f64, double)
 /* Integers: everything wraps around, nothing traps ------------------------------------------------------------------------ */
 
 /* x**n by squaring. Negative n: 1 and -1 have integer powers, all others round towards 0 (and 0 gives 0). */
-#define CI_INTEGER_ARITHMETIC(s, T, U, bits)                                                      \
-    CI_INLINE T ci_neg_##s(T a) { return (T)(0 - (U)a); }                                         \
-    CI_INLINE T ci_min_##s(T a, T b) { return a < b ? a : b; }                                    \
-    CI_INLINE T ci_max_##s(T a, T b) { return a > b ? a : b; }                                    \
-    CI_INLINE T ci_fma_##s(T a, T b, T c) { return (T)((U)a * (U)b + (U)c); }                     \
-    CI_INLINE T ci_shl_##s(T a, T n) { return (U)n < bits ? (T)((U)a << (U)n) : 0; }              \
-    CI_STATIC T ci_pow_##s(T x, T n) {                                                            \
-        T negative = n < (T)1 && n != 0;                                                          \
-        if (negative) return x == 1 ? 1 : x == (T)-1 ? (T)(n & 1 ? -1 : 1) : 0;                   \
-        U result = 1, power = (U)x;                                                               \
-        for (U rest = (U)n; rest; rest >>= 1, power *= power) result *= rest & 1 ? power : 1;     \
-        return (T)result;                                                                         \
+#define CI_INTEGER_ARITHMETIC(s, T, U, bits)                                                  \
+    CI_INLINE T ci_neg_##s(T a) { return (T)(0 - (U)a); }                                     \
+    CI_INLINE T ci_min_##s(T a, T b) { return a < b ? a : b; }                                \
+    CI_INLINE T ci_max_##s(T a, T b) { return a > b ? a : b; }                                \
+    CI_INLINE T ci_fma_##s(T a, T b, T c) { return (T)((U)a * (U)b + (U)c); }                 \
+    CI_INLINE T ci_shl_##s(T a, T n) { return (U)n < bits ? (T)((U)a << (U)n) : 0; }          \
+    CI_STATIC T ci_pow_##s(T x, T n)                                                          \
+    {                                                                                         \
+        T negative = n < (T)1 && n != 0;                                                      \
+        if (negative) return x == 1 ? 1 : x == (T) - 1 ? (T)(n & 1 ? -1 : 1) : 0;             \
+        U result = 1, power = (U)x;                                                           \
+        for (U rest = (U)n; rest; rest >>= 1, power *= power) result *= rest & 1 ? power : 1; \
+        return (T)result;                                                                     \
     }
 
-#define CI_SIGNED_ARITHMETIC(s, T, U, bits)                                                       \
-    CI_INTEGER_ARITHMETIC(s, T, U, bits)                                                          \
-    CI_INLINE T ci_abs_##s(T a) { return a < 0 ? (T)(0 - (U)a) : a; }                             \
-    CI_INLINE T ci_sign_##s(T a) { return (T)((a > 0) - (a < 0)); }                               \
-    CI_INLINE T ci_shr_##s(T a, T n) { return (T)(a >> ((U)n < bits ? n : bits - 1)); }           \
-    CI_INLINE T ci_div_##s(T a, T b) {                                                            \
-        T quotient = (T)(a / (((b == 0) | (b == -1)) ? 1 : b)); /* the least by -1 would trap */    \
-        return b == 0 ? 0 : b == -1 ? (T)(0 - (U)a) : quotient;                                   \
-    }                                                                                             \
-    CI_INLINE T ci_fmod_##s(T a, T b) { return (T)(a % (((b == 0) | (b == -1)) ? 1 : b)); }       \
-    CI_INLINE T ci_mod_##s(T a, T b) {                                                            \
-        T rest = ci_fmod_##s(a, b);                                                               \
-        return ((rest != 0) & ((rest < 0) != (b < 0))) ? (T)(rest + b) : rest;                      \
-    }                                                                                             \
-    CI_INLINE T ci_floordiv_##s(T a, T b) {                                                       \
-        T rest = ci_fmod_##s(a, b);                                                               \
-        return (T)(ci_div_##s(a, b) - ((rest != 0) & ((rest < 0) != (b < 0))));                   \
+#define CI_SIGNED_ARITHMETIC(s, T, U, bits)                                                      \
+    CI_INTEGER_ARITHMETIC(s, T, U, bits)                                                         \
+    CI_INLINE T ci_abs_##s(T a) { return a < 0 ? (T)(0 - (U)a) : a; }                            \
+    CI_INLINE T ci_sign_##s(T a) { return (T)((a > 0) - (a < 0)); }                              \
+    CI_INLINE T ci_shr_##s(T a, T n) { return (T)(a >> ((U)n < bits ? n : bits - 1)); }          \
+    CI_INLINE T ci_div_##s(T a, T b)                                                             \
+    {                                                                                            \
+        T quotient = (T)(a / (((b == 0) | (b == -1)) ? 1 : b)); /* the least by -1 would trap */ \
+        return b == 0 ? 0 : b == -1 ? (T)(0 - (U)a) : quotient;                                  \
+    }                                                                                            \
+    CI_INLINE T ci_fmod_##s(T a, T b) { return (T)(a % (((b == 0) | (b == -1)) ? 1 : b)); }      \
+    CI_INLINE T ci_mod_##s(T a, T b)                                                             \
+    {                                                                                            \
+        T rest = ci_fmod_##s(a, b);                                                              \
+        return ((rest != 0) & ((rest < 0) != (b < 0))) ? (T)(rest + b) : rest;                   \
+    }                                                                                            \
+    CI_INLINE T ci_floordiv_##s(T a, T b)                                                        \
+    {                                                                                            \
+        T rest = ci_fmod_##s(a, b);                                                              \
+        return (T)(ci_div_##s(a, b) - ((rest != 0) & ((rest < 0) != (b < 0))));                  \
     }
 
-#define CI_UNSIGNED_ARITHMETIC(s, T, U, bits)                                                     \
-    CI_INTEGER_ARITHMETIC(s, T, U, bits)                                                          \
-    CI_INLINE T ci_abs_##s(T a) { return a; }                                                     \
-    CI_INLINE T ci_sign_##s(T a) { return a != 0; }                                               \
-    CI_INLINE T ci_shr_##s(T a, T n) { return n < bits ? (T)(a >> n) : 0; }                       \
-    CI_INLINE T ci_div_##s(T a, T b) { return b ? (T)(a / (b ? b : 1)) : 0; }                     \
-    CI_INLINE T ci_fmod_##s(T a, T b) { return b ? (T)(a % (b ? b : 1)) : 0; }                    \
-    CI_INLINE T ci_mod_##s(T a, T b) { return ci_fmod_##s(a, b); }                                \
+#define CI_UNSIGNED_ARITHMETIC(s, T, U, bits)                                  \
+    CI_INTEGER_ARITHMETIC(s, T, U, bits)                                       \
+    CI_INLINE T ci_abs_##s(T a) { return a; }                                  \
+    CI_INLINE T ci_sign_##s(T a) { return a != 0; }                            \
+    CI_INLINE T ci_shr_##s(T a, T n) { return n < bits ? (T)(a >> n) : 0; }    \
+    CI_INLINE T ci_div_##s(T a, T b) { return b ? (T)(a / (b ? b : 1)) : 0; }  \
+    CI_INLINE T ci_fmod_##s(T a, T b) { return b ? (T)(a % (b ? b : 1)) : 0; } \
+    CI_INLINE T ci_mod_##s(T a, T b) { return ci_fmod_##s(a, b); }             \
     CI_INLINE T ci_floordiv_##s(T a, T b) { return ci_div_##s(a, b); }
 
 /* The second type does the arithmetic: unsigned, and as wide as int at least, so that no promotion makes it signed. */

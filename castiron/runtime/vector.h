@@ -25,21 +25,12 @@
 typedef float ci_vector __attribute__((vector_size(4 * CI_LANES)));
 typedef float ci_vector_unaligned __attribute__((vector_size(4 * CI_LANES), aligned(4), may_alias));
 
-CI_INLINE ci_vector ci_load(const float *from)
-{
-    return *(const ci_vector_unaligned *)from;
-}
+CI_INLINE ci_vector ci_load(const float *from) { return *(const ci_vector_unaligned *)from; }
 
-CI_INLINE void ci_store(float *to, ci_vector x)
-{
-    *(ci_vector_unaligned *)to = x;
-}
+CI_INLINE void ci_store(float *to, ci_vector x) { *(ci_vector_unaligned *)to = x; }
 
 /* x in every lane. Subtracting +0 changes no value, -0 included; adding it would. */
-CI_INLINE ci_vector ci_broadcast(float x)
-{
-    return x - (ci_vector){0};
-}
+CI_INLINE ci_vector ci_broadcast(float x) { return x - (ci_vector){0}; }
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_fma)
@@ -49,21 +40,12 @@ CI_INLINE ci_vector ci_broadcast(float x)
 
 /* a * b + c: rounded once where the machine can, else twice. */
 #if !CI_FMA
-CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)
-{
-    return a * b + c;
-}
+CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c) { return a * b + c; }
 #elif defined(CI_ELEMENTWISE_FMA)
-CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)
-{
-    return __builtin_elementwise_fma(a, b, c);
-}
+CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c) { return __builtin_elementwise_fma(a, b, c); }
 #elif defined(__aarch64__)
 #include <arm_neon.h>
-CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)
-{
-    return vfmaq_f32(c, a, b);
-}
+CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c) { return vfmaq_f32(c, a, b); }
 #else
 #include <immintrin.h>
 CI_INLINE ci_vector ci_multiply_add(ci_vector a, ci_vector b, ci_vector c)

@@ -11,7 +11,8 @@
 
 enum { IN = 4, HIDDEN = 8, OUT = 3 };
 
-static void forward(const float *x, float *y) {
+static void forward(const float *x, float *y)
+{
     float hidden[HIDDEN];
     for (int h = 0; h < HIDDEN; h++) {
         float sum = fc1_bias[h];
@@ -24,13 +25,15 @@ static void forward(const float *x, float *y) {
     }
 }
 
-static double now(void) {
+static double now(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-int main(int count, char **arguments) {
+int main(int count, char **arguments)
+{
     int repeat = count > 3 && !strcmp(arguments[1], "--repeat") ? atoi(arguments[2]) : 0;
     FILE *file = count > 1 ? fopen(arguments[count - 1], "rb") : NULL;
     unsigned char start[10];

@@ -40,8 +40,7 @@ static int64_t draw(int64_t low, int64_t high)
 static float *noise(int64_t count)
 {
     float *x = aligned_alloc(64, (size_t)(count * 4 + 127) / 64 * 64);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = (float)draw(-1000000, 1000000) * 1e-6f;
+    for (int64_t i = 0; i < count; i++) x[i] = (float)draw(-1000000, 1000000) * 1e-6f;
     return x;
 }
 
@@ -57,11 +56,10 @@ static void hashed(const float *x, int64_t count)
 static void checked(const char *what, const float *got, const double *wanted, int64_t count, double tolerance)
 {
     for (int64_t i = 0; i < count; i++) {
-        const bool same = isnan(wanted[i]) ? isnan(got[i])
+        const bool same = isnan(wanted[i])   ? isnan(got[i])
                           : isinf(wanted[i]) ? wanted[i] == got[i]
                                              : fabs(got[i] - wanted[i]) <= tolerance * (1 + fabs(wanted[i]));
-        if (same)
-            continue;
+        if (same) continue;
         printf("%s: element %lld of %lld is %.9g, not %.9g\n", what, (long long)i, (long long)count, got[i], wanted[i]);
         failures++;
         return;
@@ -81,8 +79,7 @@ static void store(const ci_run *run, const int64_t *outer, int64_t row, int64_t 
 {
     (void)run;
     int64_t index = 0;
-    for (int64_t i = 0; i < target.rank; i++)
-        index = index * target.extents[i] + outer[i];
+    for (int64_t i = 0; i < target.rank; i++) index = index * target.extents[i] + outer[i];
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
             float *out = target.out + (index * target.rows + row + i) * target.cols + col + j;
@@ -100,34 +97,32 @@ static void nothing(const ci_run *run, const int64_t *outer, int64_t row, int64_
 static int64_t marked(int64_t count)
 {
     target.out = malloc((size_t)count * 4 + 4);
-    for (int64_t i = 0; i < count; i++)
-        target.out[i] = marker;
+    for (int64_t i = 0; i < count; i++) target.out[i] = marker;
     return count;
 }
 
 /* Runs `kernel` with items in one range and in odd pieces, with and without threads; all must give the same bits. */
-#define RUN(kernel, p, count)                                                                            \
-    do {                                                                                                 \
-        const ci_run alone = {0}, threads = {.pool = (struct ci_pool *)&target};                         \
-        piece = 0;                                                                                       \
-        marked(count);                                                                                   \
-        kernel(&alone, p);                                                                               \
-        float *first = target.out;                                                                       \
-        piece = draw(1, 3);                                                                              \
-        marked(count);                                                                                   \
-        kernel(&threads, p);                                                                             \
-        if (memcmp(first, target.out, (size_t)(count) * 4)) {                                            \
-            printf(#kernel ": the split changes the bits\n");                                            \
-            failures++;                                                                                  \
-        }                                                                                                \
-        free(first);                                                                                     \
+#define RUN(kernel, p, count)                                                    \
+    do {                                                                         \
+        const ci_run alone = {0}, threads = {.pool = (struct ci_pool *)&target}; \
+        piece = 0;                                                               \
+        marked(count);                                                           \
+        kernel(&alone, p);                                                       \
+        float *first = target.out;                                               \
+        piece = draw(1, 3);                                                      \
+        marked(count);                                                           \
+        kernel(&threads, p);                                                     \
+        if (memcmp(first, target.out, (size_t)(count) * 4)) {                    \
+            printf(#kernel ": the split changes the bits\n");                    \
+            failures++;                                                          \
+        }                                                                        \
+        free(first);                                                             \
     } while (0)
 
 static void poison(float *x, int64_t count)
 {
     const float values[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 1e30f};
-    for (size_t i = 0; i < sizeof values / sizeof *values && count; i++)
-        x[draw(0, count - 1)] = values[i];
+    for (size_t i = 0; i < sizeof values / sizeof *values && count; i++) x[draw(0, count - 1)] = values[i];
 }
 
 static void check_matmul(int64_t m, int64_t n, int64_t k, bool special)
@@ -168,8 +163,7 @@ static void check_conv(bool channels_last)
     ci_conv p = {.tile = store};
     const int64_t most[] = {2, 2, 2, 5, 30, 70, 2, 3, 4, draw(0, 3) ? 9 : 150};
     int64_t *extents[] = {&p.n, &p.g, &p.d, &p.h, &p.w, &p.o, &p.kd, &p.kh, &p.kw, &p.c};
-    for (size_t i = 0; i < sizeof most / sizeof *most; i++)
-        *extents[i] = draw(1, most[i]);
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) *extents[i] = draw(1, most[i]);
     const int64_t sw = draw(1, 2), dw = draw(1, 2), pad = draw(0, 1);
     const int64_t width = (p.w - 1) * sw + (p.kw - 1) * dw + 1 + pad, height = p.h + p.kh, depth = p.d + p.kd;
     const int64_t channels = p.g * p.c, pixels = width * height * depth;
@@ -202,10 +196,8 @@ static double into_point(int64_t m, int64_t i, int64_t tap)
 {
     const double values[] = {0, 5.0 / 8, -5.0 / 8, 3.0 / 2, -3.0 / 2};
     double scale = 1;
-    if (m == 2 || i == 5)
-        return m == 2 ? into2[i][tap] : tap == 2;
-    for (int64_t j = 0; j < 5; j++)
-        scale *= j == i ? 1 : values[i] - values[j];
+    if (m == 2 || i == 5) return m == 2 ? into2[i][tap] : tap == 2;
+    for (int64_t j = 0; j < 5; j++) scale *= j == i ? 1 : values[i] - values[j];
     return pow(values[i], (double)tap) / scale;
 }
 
@@ -228,8 +220,17 @@ static float *to_points(const float *filter, int64_t m, int64_t c, int64_t o)
 
 static void check_winograd(int64_t m, bool channels_last)
 {
-    ci_conv p = {.n = draw(1, 2), .h = draw(1, 30), .w = draw(1, 70), .o = draw(1, 70), .c = draw(0, 3) ? draw(1, 40) : draw(60, 330),
-                 .g = 1, .d = 1, .kd = 1, .kh = 3, .kw = 3, .tile = store};
+    ci_conv p = {.n = draw(1, 2),
+                 .h = draw(1, 30),
+                 .w = draw(1, 70),
+                 .o = draw(1, 70),
+                 .c = draw(0, 3) ? draw(1, 40) : draw(60, 330),
+                 .g = 1,
+                 .d = 1,
+                 .kd = 1,
+                 .kh = 3,
+                 .kw = 3,
+                 .tile = store};
     const int64_t gap = draw(0, 3), pixel = channels_last ? p.c + gap : 1, pixels = (p.h + 2) * (p.w + 2 + gap);
     p.x_c = channels_last ? 1 : pixels;
     p.x_w = p.x_kw = pixel;
@@ -246,10 +247,8 @@ static void check_winograd(int64_t m, bool channels_last)
     float *points = to_points(filter, m, p.c, p.o);
     p.filter = points;
     p.scratch = noise(CI_WINOGRAD_SCRATCH((m + 2) * (m + 2), p.c));
-    if (m == 2)
-        RUN(CI(winograd2), &p, count);
-    else
-        RUN(CI(winograd4), &p, count);
+    if (m == 2) RUN(CI(winograd2), &p, count);
+    else RUN(CI(winograd4), &p, count);
     checked(m == 2 ? "winograd2" : "winograd4", target.out, wanted, count, (m == 2 ? 1e-7 : 1e-6) * (double)(9 * p.c + 1));
     free(x), free(filter), free(points), free(p.scratch), free(wanted), free(target.out);
 }
@@ -271,12 +270,9 @@ static void plain_layer(enum layer layer, const ci_recurrent *p, double *y, doub
         for (int64_t step = 0; step < length; step++) {
             const int64_t time = p->reverse ? length - 1 - step : step;
             const float *x = p->gates + (time * p->batch + n) * gates * hidden;
-            if (layer == RNN)
-                CI(rnn_plain)(p, x, h, work);
-            else if (layer == LSTM)
-                CI(lstm_plain)(p, x, h, c, work);
-            else
-                CI(gru_plain)(p, x, h, work);
+            if (layer == RNN) CI(rnn_plain)(p, x, h, work);
+            else if (layer == LSTM) CI(lstm_plain)(p, x, h, c, work);
+            else CI(gru_plain)(p, x, h, work);
             memcpy(y + (time * p->directions * p->batch + row) * hidden, h, (size_t)hidden * 8);
         }
     }
@@ -297,8 +293,7 @@ static void check_recurrent(enum layer layer)
         p.activations[i] = (ci_activation_of){draw(0, 1) ? i > 0 : (int32_t)draw(0, CI_SOFTPLUS), 0.5f, 0.25f};
     const int64_t sizes[] = {p.steps * gates * state + 1, panels * 16 * p.hidden, p.hidden, 2 * state, 2 * state, 3 * p.hidden};
     float *operands[6];
-    for (int i = 0; i < 6; i++)
-        operands[i] = noise(sizes[i]);
+    for (int i = 0; i < 6; i++) operands[i] = noise(sizes[i]);
     for (int64_t i = 0; i < sizes[1]; i++) /* a layer that damps: errors do not grow from step to step */
         operands[1][i] *= 0.25f;
     p.gates = operands[0], p.recurrent = operands[1];
@@ -307,58 +302,44 @@ static void check_recurrent(enum layer layer)
     p.c0 = draw(0, 1) ? operands[4] : NULL;
     p.peephole = draw(0, 1) ? operands[5] : NULL;
     int32_t lengths[16];
-    for (int i = 0; i < 16; i++)
-        lengths[i] = (int32_t)draw(0, p.steps);
+    for (int i = 0; i < 16; i++) lengths[i] = (int32_t)draw(0, p.steps);
     p.lengths = draw(0, 1) ? lengths : NULL;
     p.y = calloc((size_t)count + 4 * (size_t)state, 4);
     p.yh = p.y + count, p.yc = layer == LSTM ? p.yh + 2 * state : NULL;
     for (int64_t time = 0; time < p.steps; time++) /* what the kernel must clear */
-        for (int64_t i = 0; i < state; i++)
-            p.y[(time * 2 + p.direction) * state + i] = marker;
+        for (int64_t i = 0; i < state; i++) p.y[(time * 2 + p.direction) * state + i] = marker;
     p.scratch = noise(CI_RECURRENT_SCRATCH(gates, p.batch, p.hidden));
     double *wanted = calloc((size_t)count + 4 * (size_t)state, 8);
     const ci_run run = {0};
     (layer == RNN ? CI(rnn) : layer == LSTM ? CI(lstm) : CI(gru))(&run, &p);
     plain_layer(layer, &p, wanted, wanted + count, wanted + count + 2 * state);
     checked(layer == RNN ? "rnn" : layer == LSTM ? "lstm" : "gru", p.y, wanted, count + (layer == LSTM ? 4 : 2) * state, 1e-5);
-    for (int i = 0; i < 6; i++)
-        free(operands[i]);
+    for (int i = 0; i < 6; i++) free(operands[i]);
     free(p.y), free(p.scratch), free(wanted);
 }
 
 /* Hashes are printed kernel by kernel: where they part, that kernel is at fault. */
-static void report(const char *kernel)
-{
-    printf("%s %016llx\n", kernel, (unsigned long long)hash);
-}
+static void report(const char *kernel) { printf("%s %016llx\n", kernel, (unsigned long long)hash); }
 
 static void check(void)
 {
-    for (int64_t m = 1; m <= 32; m++)
-        check_matmul(m, draw(1, 70), 37, false);
+    for (int64_t m = 1; m <= 32; m++) check_matmul(m, draw(1, 70), 37, false);
     const int64_t depths[] = {0, 1, 2, 63, 64, 65, 127, 128, 129, 257, 600};
-    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
-        check_matmul(17, draw(1, 70), depths[i], false);
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) check_matmul(17, draw(1, 70), depths[i], false);
     check_matmul(120, 33, 70, false);
     check_matmul(0, 5, 3, false);
     check_matmul(5, 0, 3, false);
-    for (int i = 0; i < 8; i++)
-        check_matmul(1 + 4 * i, 23, draw(1, 300), true);
+    for (int i = 0; i < 8; i++) check_matmul(1 + 4 * i, 23, draw(1, 300), true);
     report("matmul");
-    for (int i = 0; i < 24; i++)
-        check_conv(i % 2);
+    for (int i = 0; i < 24; i++) check_conv(i % 2);
     report("conv");
-    for (int i = 0; i < 30; i++)
-        check_recurrent(RNN);
+    for (int i = 0; i < 30; i++) check_recurrent(RNN);
     report("rnn");
-    for (int i = 0; i < 30; i++)
-        check_recurrent(LSTM);
+    for (int i = 0; i < 30; i++) check_recurrent(LSTM);
     report("lstm");
-    for (int i = 0; i < 30; i++)
-        check_recurrent(GRU);
+    for (int i = 0; i < 30; i++) check_recurrent(GRU);
     report("gru");
-    for (int i = 0; i < 24; i++)
-        check_winograd(2 + i % 4 / 2 * 2, i % 2);
+    for (int i = 0; i < 24; i++) check_winograd(2 + i % 4 / 2 * 2, i % 2);
     report("winograd");
 }
 

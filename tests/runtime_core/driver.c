@@ -10,7 +10,8 @@
 
 const ci_model *fake_model(const char *name);
 
-static int try_bytes(const char *bytes, size_t size) {
+static int try_bytes(const char *bytes, size_t size)
+{
     ci_error error = {"unset"};
     ci_weights *weights = (ci_weights *)1;
     char *copy = malloc(size ? size : 1); /* of the exact size, so that the address sanitizer sees a byte too far */
@@ -23,8 +24,10 @@ static int try_bytes(const char *bytes, size_t size) {
     return status;
 }
 
-static void mutate(char *bytes, size_t size, size_t header) {
-    static const char values[] = {0, 1, ' ', '"', '\\', '{', '}', '[', ']', ',', ':', '-', '9', 'u', 127, -1, (char)0x9b, (char)0xa4, (char)0xbb};
+static void mutate(char *bytes, size_t size, size_t header)
+{
+    static const char values[] = {0,   1,   ' ', '"', '\\', '{', '}',        '[',        ']',       ',',
+                                  ':', '-', '9', 'u', 127,  -1,  (char)0x9b, (char)0xa4, (char)0xbb};
     long refused = 0, tried = 0;
     if (try_bytes(bytes, size)) abort();
     for (size_t cut = 0; cut < size; ++cut)
@@ -41,7 +44,8 @@ static void mutate(char *bytes, size_t size, size_t header) {
     printf("%ld of %ld refused\n", refused, tried);
 }
 
-int main(int count, char **arguments) {
+int main(int count, char **arguments)
+{
     for (int i = 1; i < count; ++i) {
         if (!strcmp(arguments[i], "--mutate")) {
             static char bytes[1 << 16];

@@ -18,18 +18,21 @@ static unsigned char *blocks[BLOCKS];
 static size_t sizes[BLOCKS];
 static unsigned seed = 1;
 
-static unsigned draw(unsigned below) {
+static unsigned draw(unsigned below)
+{
     seed = seed * 1664525u + 1013904223u;
     return (seed >> 8) % below;
 }
 
-static int intact(unsigned k, size_t size) {
+static int intact(unsigned k, size_t size)
+{
     for (size_t i = 0; i < size; i += STRIDE)
         if (blocks[k][i] != (unsigned char)(k + i)) return 0;
     return 1;
 }
 
-static int turn(unsigned k, size_t size) {
+static int turn(unsigned k, size_t size)
+{
     if (!intact(k, sizes[k])) return 0;
     if (draw(2)) {
         blocks[k] = realloc(blocks[k], size);
@@ -46,7 +49,8 @@ static int turn(unsigned k, size_t size) {
 }
 
 /* Fills and copies of `size` bytes at `at`, and nothing beside them. */
-static int fills_and_copies(size_t at, size_t size) {
+static int fills_and_copies(size_t at, size_t size)
+{
     unsigned char from[128], to[128];
     for (size_t i = 0; i < sizeof from; i++) from[i] = (unsigned char)(i * 7 + 1), to[i] = 0;
     if (memcpy(to + at, from + 3, size) != to + at) return 0;
@@ -59,12 +63,14 @@ static int fills_and_copies(size_t at, size_t size) {
 }
 
 /* Fails in a system call of its own: errno is each thread's. */
-static void *thread(void *argument) {
+static void *thread(void *argument)
+{
     errno = 0;
     return (void *)(close(-1) == -1 && errno == EBADF ? (uintptr_t)argument : 0);
 }
 
-static int threads(void) {
+static int threads(void)
+{
     pthread_t started[8];
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) || pthread_attr_setstacksize(&attributes, 1 << 20)) return 0;
@@ -77,20 +83,23 @@ static int threads(void) {
     return !pthread_attr_destroy(&attributes);
 }
 
-static int clock_runs(void) {
+static int clock_runs(void)
+{
     struct timespec before, after;
     if (clock_gettime(CLOCK_MONOTONIC, &before) || clock_gettime(CLOCK_MONOTONIC, &after)) return 0;
     return after.tv_sec > before.tv_sec || (after.tv_sec == before.tv_sec && after.tv_nsec >= before.tv_nsec);
 }
 
-static int files(const char *path) {
+static int files(const char *path)
+{
     struct stat by_name, opened;
     int file = open(path, O_RDONLY);
     if (file < 0 || fstat(file, &opened) || stat(path, &by_name) || close(file)) return 0;
     return S_ISREG(opened.st_mode) && opened.st_size > 0 && opened.st_ino == by_name.st_ino && open("/nowhere/at/all", 0) < 0;
 }
 
-int main(int count, char **arguments) {
+int main(int count, char **arguments)
+{
     if (!threads() || !clock_runs() || count < 1 || !files(arguments[0])) return 6;
     for (size_t size = 0; size < 70; size++)
         for (size_t at = 0; at < 18; at++)

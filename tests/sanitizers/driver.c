@@ -62,9 +62,11 @@ static void fill(char *data, int32_t type, int64_t bytes, int64_t low, int64_t h
         const float single = (float)real;
         const uint16_t half = half_in_one();
         const int64_t bit = integer & 1;
-        const void *from = type == CI_FLOAT ? (const void *)&single : type == CI_DOUBLE ? (const void *)&real
-                         : type == CI_FLOAT16 || type == CI_BFLOAT16 ? (const void *)&half
-                         : type == CI_BOOL ? (const void *)&bit : (const void *)&integer;
+        const void *from = type == CI_FLOAT                            ? (const void *)&single
+                           : type == CI_DOUBLE                         ? (const void *)&real
+                           : type == CI_FLOAT16 || type == CI_BFLOAT16 ? (const void *)&half
+                           : type == CI_BOOL                           ? (const void *)&bit
+                                                                       : (const void *)&integer;
         memcpy(data + at, from, (size_t)size); /* little-endian */
     }
 }
@@ -98,7 +100,8 @@ static int run_once(ci_session *session, const ci_array *inputs, bool own, uint6
     if (!status) status = ci_session_run(session, inputs, outputs, error);
     *hash = 0;
     for (int32_t i = 0; i < count && !status; ++i)
-        *hash = *hash * 31 + hash_of(outputs[i].data, bytes_of(&outputs[i])) + hash_of((char *)outputs[i].dims, 8 * outputs[i].rank);
+        *hash =
+            *hash * 31 + hash_of(outputs[i].data, bytes_of(&outputs[i])) + hash_of((char *)outputs[i].dims, 8 * outputs[i].rank);
     for (int32_t i = 0; i < count; ++i) free(blocks[i]);
     free(blocks);
     free(outputs);

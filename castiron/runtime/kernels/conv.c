@@ -54,18 +54,15 @@ static void ci_conv_items(const ci_run *run, const void *argument, int64_t begin
         const float *x = p->x + outer[0] * p->x_n + outer[1] * p->x_g + outer[2] * p->x_d;
         const float *filter = p->filter + outer[1] * p->filter_g;
         for (; outer[3] < stop; outer[3]++)
-            ci_sweep(job->tiles, run, &job->sums, p->tile, outer, x + outer[3] * p->x_h, filter, 0, p->w, &job->columns,
-                     group);
+            ci_sweep(job->tiles, run, &job->sums, p->tile, outer, x + outer[3] * p->x_h, filter, 0, p->w, &job->columns, group);
     }
 }
 
 /* Makes one loop of two where x goes on with the same stride from one to the next: the outer then has one turn. */
 static void ci_fold(int64_t *outer, int64_t outer_stride, int64_t *inner, int64_t *inner_stride)
 {
-    if (*inner == 1)
-        *inner_stride = outer_stride;
-    if (*outer != 1 && outer_stride != *inner * *inner_stride)
-        return;
+    if (*inner == 1) *inner_stride = outer_stride;
+    if (*outer != 1 && outer_stride != *inner * *inner_stride) return;
     *inner *= *outer;
     *outer = 1;
 }
@@ -75,10 +72,8 @@ static ci_sums ci_conv_sums(const ci_conv *p)
     ci_sums s = {p->kd, p->kh, p->kw, p->c, p->x_kd, p->x_kh, p->x_kw, p->x_c, p->w, p->x_w, 0};
     s.panel = s.kd * s.kh * s.kw * s.c * CI_PANEL;
     ci_fold(&s.kw, s.a_kw, &s.c, &s.a_c);
-    if (s.kw == 1)
-        ci_fold(&s.kh, s.a_kh, &s.c, &s.a_c);
-    if (s.kw == 1 && s.kh == 1)
-        ci_fold(&s.kd, s.a_kd, &s.c, &s.a_c);
+    if (s.kw == 1) ci_fold(&s.kh, s.a_kh, &s.c, &s.a_c);
+    if (s.kw == 1 && s.kh == 1) ci_fold(&s.kd, s.a_kd, &s.c, &s.a_c);
     return s;
 }
 
@@ -86,16 +81,14 @@ static int64_t ci_conv_chunk(const ci_run *run, const ci_conv *p, int64_t items_
 {
     int64_t lines = ci_most(CI_CHUNK_PIXELS, CI_CHUNK_FLOATS / ci_most(p->c, 1)) / p->w;
     lines = ci_most(1, ci_least(lines, p->h));
-    while (run->pool && lines > 1 && (p->h / lines + 1) * items_per_chunk < CI_ITEMS)
-        lines = (lines + 1) / 2;
+    while (run->pool && lines > 1 && (p->h / lines + 1) * items_per_chunk < CI_ITEMS) lines = (lines + 1) / 2;
     return lines;
 }
 
 void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles)
 {
     const int64_t images = p->n * p->g * p->d;
-    if (images * p->h * p->w * p->o == 0)
-        return;
+    if (images * p->h * p->w * p->o == 0) return;
     ci_conv_job job = {.p = p, .tiles = tiles, .sums = ci_conv_sums(p), .columns = ci_columns_of(tiles, p->o, p->w)};
     job.chunk = ci_conv_chunk(run, p, images * job.columns.groups);
     job.chunks = (p->h + job.chunk - 1) / job.chunk;

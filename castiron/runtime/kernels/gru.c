@@ -28,8 +28,7 @@ void CI(gru_plain)(const ci_recurrent *p, const float *x, double *h, double *wor
 /* The gates z and r of one sequence, from products to activated. */
 static void ci_gru_gates(const ci_recurrent *p, const float *restrict x, float *restrict z)
 {
-    for (int64_t j = 0; j < 2 * p->hidden; j++)
-        z[j] += x[j];
+    for (int64_t j = 0; j < 2 * p->hidden; j++) z[j] += x[j];
     ci_activate(p->activations[0], p->clip, z, 2 * p->hidden);
 }
 
@@ -40,13 +39,10 @@ static void ci_gru_cell(const ci_recurrent *p, const float *restrict x, float *r
     const float *z = product, *r = product + hidden;
     float *g = product + 2 * hidden;
     if (p->linear_before_reset)
-        for (int64_t j = 0; j < hidden; j++)
-            g[j] = r[j] * (p->recurrent_bias ? g[j] + p->recurrent_bias[j] : g[j]);
-    for (int64_t j = 0; j < hidden; j++)
-        g[j] += x[2 * hidden + j];
+        for (int64_t j = 0; j < hidden; j++) g[j] = r[j] * (p->recurrent_bias ? g[j] + p->recurrent_bias[j] : g[j]);
+    for (int64_t j = 0; j < hidden; j++) g[j] += x[2 * hidden + j];
     ci_activate(p->activations[1], p->clip, g, hidden);
-    for (int64_t j = 0; j < hidden; j++)
-        h[j] = (1 - z[j]) * g[j] + z[j] * h[j];
+    for (int64_t j = 0; j < hidden; j++) h[j] = (1 - z[j]) * g[j] + z[j] * h[j];
 }
 
 static void ci_gru_step(const ci_recurrent *p, const ci_state *state, int64_t step)
@@ -57,21 +53,17 @@ static void ci_gru_step(const ci_recurrent *p, const ci_state *state, int64_t st
     for (int64_t n = 0; n < p->batch; n++) {
         const int64_t time = ci_time(p, n, step);
         float *z = state->product + n * width;
-        if (time >= 0)
-            ci_gru_gates(p, p->gates + (time * p->batch + n) * width, z);
+        if (time >= 0) ci_gru_gates(p, p->gates + (time * p->batch + n) * width, z);
         for (int64_t j = 0; !p->linear_before_reset && j < hidden; j++)
             weighed[n * hidden + j] = z[hidden + j] * state->h[n * hidden + j];
     }
-    if (!p->linear_before_reset)
-        ci_recurrent_product(p, state, weighed, 2 * hidden, width);
+    if (!p->linear_before_reset) ci_recurrent_product(p, state, weighed, 2 * hidden, width);
     for (int64_t n = 0; n < p->batch; n++) {
         const int64_t time = ci_time(p, n, step);
-        if (time < 0)
-            continue;
+        if (time < 0) continue;
         float *h = state->h + n * hidden;
         ci_gru_cell(p, p->gates + (time * p->batch + n) * width, state->product + n * width, h);
-        if (p->y)
-            memcpy(ci_state_out(p, time, n), h, hidden * sizeof *h);
+        if (p->y) memcpy(ci_state_out(p, time, n), h, hidden * sizeof *h);
     }
 }
 
@@ -79,7 +71,6 @@ void CI(gru)(const ci_run *run, const ci_recurrent *p)
 {
     (void)run;
     const ci_state state = ci_recurrent_begin(p, 3);
-    for (int64_t step = 0; step < p->steps; step++)
-        ci_gru_step(p, &state, step);
+    for (int64_t step = 0; step < p->steps; step++) ci_gru_step(p, &state, step);
     ci_recurrent_end(p, &state);
 }

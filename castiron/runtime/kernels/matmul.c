@@ -45,8 +45,7 @@ static void ci_matmul_items(const ci_run *run, const void *argument, int64_t beg
         const int64_t outer[3] = {batch / p->b2 / p->b1, batch / p->b2 % p->b1, batch % p->b2};
         const float *a = p->a + outer[0] * p->a_b0 + outer[1] * p->a_b1 + outer[2] * p->a_b2;
         const float *b = p->b + outer[0] * p->b_b0 + outer[1] * p->b_b1 + outer[2] * p->b_b2;
-        ci_sweep(job->tiles, run, &job->sums, p->tile, outer, a, b, row, ci_least(row + job->chunk, p->m), &job->columns,
-                 group);
+        ci_sweep(job->tiles, run, &job->sums, p->tile, outer, a, b, row, ci_least(row + job->chunk, p->m), &job->columns, group);
     }
 }
 
@@ -54,19 +53,17 @@ static int64_t ci_matmul_chunk(const ci_run *run, const ci_matmul *p, int64_t ro
 {
     int64_t tiles = ci_most(CI_CHUNK_ROWS, CI_CHUNK_FLOATS / ci_most(p->k, 1)) / rows;
     tiles = ci_least(tiles, (p->m + rows - 1) / rows);
-    while (run->pool && tiles > 1 && (p->m / (tiles * rows) + 1) * items_per_chunk < CI_ITEMS)
-        tiles = (tiles + 1) / 2;
+    while (run->pool && tiles > 1 && (p->m / (tiles * rows) + 1) * items_per_chunk < CI_ITEMS) tiles = (tiles + 1) / 2;
     return tiles * rows;
 }
 
 void ci_matmul_tiled(const ci_run *run, const ci_matmul *p, const ci_tiles *tiles)
 {
     const int64_t batches = p->b0 * p->b1 * p->b2;
-    if (batches * p->m * p->n == 0)
-        return;
+    if (batches * p->m * p->n == 0) return;
     ci_matmul_job job = {.p = p, .tiles = tiles, .columns = ci_columns_of(tiles, p->n, p->m)};
-    job.sums = (ci_sums){.kd = 1, .kh = 1, .kw = 1, .c = p->k, .a_c = p->a_k, .rows = p->m, .a_row = p->a_m,
-                         .panel = p->k * CI_PANEL};
+    job.sums =
+        (ci_sums){.kd = 1, .kh = 1, .kw = 1, .c = p->k, .a_c = p->a_k, .rows = p->m, .a_row = p->a_m, .panel = p->k * CI_PANEL};
     job.chunk = ci_matmul_chunk(run, p, tiles->shapes[0].rows, batches * job.columns.groups);
     job.chunks = (p->m + job.chunk - 1) / job.chunk;
     const int64_t elements = ci_least(job.chunk, p->m) * job.columns.group * CI_PANEL;

@@ -36,17 +36,14 @@ static inline float *ci_state_out(const ci_recurrent *p, int64_t time, int64_t n
 static inline void ci_begin_state(float *to, const float *from, const ci_recurrent *p)
 {
     const int64_t count = p->batch * p->hidden;
-    if (from)
-        memcpy(to, from + p->direction * count, count * sizeof *to);
-    else
-        memset(to, 0, count * sizeof *to);
+    if (from) memcpy(to, from + p->direction * count, count * sizeof *to);
+    else memset(to, 0, count * sizeof *to);
 }
 
 static inline void ci_end_state(float *to, const float *from, const ci_recurrent *p)
 {
     const int64_t count = p->batch * p->hidden;
-    if (to)
-        memcpy(to + p->direction * count, from, count * sizeof *to);
+    if (to) memcpy(to + p->direction * count, from, count * sizeof *to);
 }
 
 /* The state before the first step; y beyond the ends of the sequences becomes zero. */
@@ -69,18 +66,17 @@ static inline void ci_recurrent_end(const ci_recurrent *p, const ci_state *state
 }
 
 /* Columns `begin` to `end` of x R^T into the product; x: [batch][hidden]. A panel may hold columns of two gates. */
-static inline void ci_recurrent_product(const ci_recurrent *p, const ci_state *state, const float *x, int64_t begin,
-                                        int64_t end)
+static inline void ci_recurrent_product(const ci_recurrent *p, const ci_state *state, const float *x, int64_t begin, int64_t end)
 {
     _Alignas(64) float tile[CI_MOST_TILE_FLOATS];
     const ci_sums s = {1, 1, 1, p->hidden, 0, 0, 0, 1, p->batch, p->hidden, p->hidden * CI_PANEL};
-    const int64_t group = ci_group(&CI(tiles), p->batch), stop = (end + CI_PANEL - 1) / CI_PANEL, width = state->gates * p->hidden;
+    const int64_t group = ci_group(&CI(tiles), p->batch), stop = (end + CI_PANEL - 1) / CI_PANEL,
+                  width = state->gates * p->hidden;
     for (int64_t first = begin / CI_PANEL; first < stop; first += group) {
         const int64_t panels = ci_least(group, stop - first), column = first * CI_PANEL;
         const int64_t from = ci_most(begin, column), to = ci_least(end, column + panels * CI_PANEL);
         for (int64_t row = 0; row < p->batch;) {
-            const ci_done done = ci_next_tile(&CI(tiles), &s, x, p->recurrent + first * s.panel, panels, row, p->batch,
-                                              tile);
+            const ci_done done = ci_next_tile(&CI(tiles), &s, x, p->recurrent + first * s.panel, panels, row, p->batch, tile);
             for (int64_t i = 0; i < done.rows; i++)
                 memcpy(state->product + (row + i) * width + from, done.sums + i * done.stride + from - column,
                        (to - from) * sizeof(float));
@@ -110,8 +106,7 @@ static inline void ci_recurrent_product(const ci_recurrent *p, const ci_state *s
 static void ci_activate(ci_activation_of f, float clip, float *restrict x, int64_t n)
 {
     const float alpha = f.alpha, beta = f.beta;
-    for (int64_t i = 0; clip > 0 && i < n; i++)
-        x[i] = x[i] > clip ? clip : x[i] < -clip ? -clip : x[i];
+    for (int64_t i = 0; clip > 0 && i < n; i++) x[i] = x[i] > clip ? clip : x[i] < -clip ? -clip : x[i];
     switch (f.kind) {
     case CI_SIGMOID: CI_EACH(ci_sigmoid_f32(v));
     case CI_TANH: CI_EACH(ci_tanh_f32(v));
@@ -153,8 +148,7 @@ static inline double ci_plain_product(const ci_recurrent *p, int64_t column, con
 {
     const float *r = p->recurrent + column / CI_PANEL * p->hidden * CI_PANEL + column % CI_PANEL;
     double sum = 0;
-    for (int64_t k = 0; k < p->hidden; k++)
-        sum += h[k] * r[k * CI_PANEL];
+    for (int64_t k = 0; k < p->hidden; k++) sum += h[k] * r[k * CI_PANEL];
     return sum;
 }
 #endif

@@ -20,15 +20,12 @@ void CI(rnn)(const ci_run *run, const ci_recurrent *p)
         ci_recurrent_product(p, &state, state.h, 0, hidden);
         for (int64_t n = 0; n < p->batch; n++) {
             const int64_t time = ci_time(p, n, step);
-            if (time < 0)
-                continue;
+            if (time < 0) continue;
             const float *x = p->gates + (time * p->batch + n) * hidden, *product = state.product + n * hidden;
             float *h = state.h + n * hidden;
-            for (int64_t j = 0; j < hidden; j++)
-                h[j] = x[j] + product[j];
+            for (int64_t j = 0; j < hidden; j++) h[j] = x[j] + product[j];
             ci_activate(p->activations[0], p->clip, h, hidden);
-            if (p->y)
-                memcpy(ci_state_out(p, time, n), h, hidden * sizeof *h);
+            if (p->y) memcpy(ci_state_out(p, time, n), h, hidden * sizeof *h);
         }
     }
     ci_recurrent_end(p, &state);

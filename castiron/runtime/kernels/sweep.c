@@ -4,8 +4,7 @@
 int64_t ci_group(const ci_tiles *tiles, int64_t rows)
 {
     const ci_shape *shape = tiles->shapes;
-    while (rows == 1 && shape->rows > 1)
-        shape++;
+    while (rows == 1 && shape->rows > 1) shape++;
     return shape->panels;
 }
 
@@ -16,8 +15,7 @@ static const ci_shape *ci_choose(const ci_tiles *tiles, int64_t left, int64_t ro
     const ci_shape *best = 0;
     for (const ci_shape *shape = tiles->shapes; shape->sum; shape++) {
         const bool fits = shape->rows <= rows && shape->panels >= panels;
-        if (fits && (!best || shape->rows >= ci_least(left, best->rows) ||
-                     (left > best->rows && left <= 2 * shape->rows)))
+        if (fits && (!best || shape->rows >= ci_least(left, best->rows) || (left > best->rows && left <= 2 * shape->rows)))
             best = shape;
     }
     return best;
@@ -34,18 +32,14 @@ static ci_terms ci_take(const ci_sums *s, const float *a, ci_place *place, int64
     const float *first = a + place->d * s->a_kd + place->h * s->a_kh + place->w * s->a_kw + place->c * s->a_c;
     const int64_t count = ci_least(s->c - place->c, room);
     place->c += count;
-    if (place->c == s->c)
-        place->c = 0, place->w++;
-    if (place->w == s->kw)
-        place->w = 0, place->h++;
-    if (place->h == s->kh)
-        place->h = 0, place->d++;
+    if (place->c == s->c) place->c = 0, place->w++;
+    if (place->w == s->kw) place->w = 0, place->h++;
+    if (place->h == s->kh) place->h = 0, place->d++;
     return (ci_terms){first, count};
 }
 
 /* out[rows][panels * 16] = the sums, block by block. A panel after `last` does not exist and is read as the last one. */
-static void ci_sum_blocks(const ci_shape *shape, const ci_sums *s, const float *a, const float *b, int64_t last,
-                          float *out)
+static void ci_sum_blocks(const ci_shape *shape, const ci_sums *s, const float *a, const float *b, int64_t last, float *out)
 {
     const float *from[CI_MOST_PANELS];
     ci_terms runs[CI_BLOCK], *end;
@@ -54,8 +48,7 @@ static void ci_sum_blocks(const ci_shape *shape, const ci_sums *s, const float *
     do {
         const bool first = at == 0;
         int64_t room = ci_least(CI_BLOCK, (s->panel - at) / CI_PANEL);
-        for (int64_t p = 0; p < shape->panels; p++)
-            from[p] = b + ci_least(p, last) * s->panel + at;
+        for (int64_t p = 0; p < shape->panels; p++) from[p] = b + ci_least(p, last) * s->panel + at;
         at += room * CI_PANEL;
         for (end = runs; room > 0; end++) {
             *end = ci_take(s, a, &place, room);
@@ -94,7 +87,4 @@ void ci_sweep(const ci_tiles *tiles, const ci_run *run, const ci_sums *s, ci_til
     }
 }
 
-int64_t ci_cycles(int64_t elements, const ci_sums *s)
-{
-    return elements * (s->panel / CI_PANEL + 1) / 16;
-}
+int64_t ci_cycles(int64_t elements, const ci_sums *s) { return elements * (s->panel / CI_PANEL + 1) / 16; }

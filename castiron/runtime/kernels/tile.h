@@ -37,15 +37,9 @@ struct ci_tiles {
     ci_shape shapes[6];
 };
 
-static inline int64_t ci_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static inline int64_t ci_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static inline int64_t ci_most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
+static inline int64_t ci_most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Where the terms of an element are: four nested loops over a, outermost first; b has them one after the other. */
 typedef struct ci_sums {

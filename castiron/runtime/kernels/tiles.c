@@ -16,8 +16,7 @@ CI_INLINE void ci_sum_tile(const ci_terms *runs, const ci_terms *end, int64_t ro
     const int vectors = panels * CI_PANEL_VECTORS;
     ci_vector acc[CI_MOST_TILE_FLOATS / CI_LANES];
     CI_UNROLL
-    for (int i = 0; i < rows * vectors; i++)
-        acc[i] = (ci_vector){0};
+    for (int i = 0; i < rows * vectors; i++) acc[i] = (ci_vector){0};
     int64_t at = 0;
     for (; runs < end; runs++) {
         const float *a = runs->a;
@@ -30,19 +29,16 @@ CI_INLINE void ci_sum_tile(const ci_terms *runs, const ci_terms *end, int64_t ro
             for (int i = 0; i < rows; i++) {
                 const ci_vector x = ci_broadcast(a[i * row]);
                 CI_UNROLL
-                for (int v = 0; v < vectors; v++)
-                    acc[i * vectors + v] = ci_multiply_add(x, columns[v], acc[i * vectors + v]);
+                for (int v = 0; v < vectors; v++) acc[i * vectors + v] = ci_multiply_add(x, columns[v], acc[i * vectors + v]);
             }
         }
     }
     if (add) {
         CI_UNROLL
-        for (int i = 0; i < rows * vectors; i++)
-            acc[i] = ci_load(sums + i * CI_LANES) + acc[i];
+        for (int i = 0; i < rows * vectors; i++) acc[i] = ci_load(sums + i * CI_LANES) + acc[i];
     }
     CI_UNROLL
-    for (int i = 0; i < rows * vectors; i++)
-        ci_store(sums + i * CI_LANES, acc[i]);
+    for (int i = 0; i < rows * vectors; i++) ci_store(sums + i * CI_LANES, acc[i]);
 }
 
 #define CI_SUM_INSTANCE(rows, panels)                                                                          \
@@ -60,8 +56,8 @@ CI_SUM_INSTANCE(14, 1)
 CI_SUM_INSTANCE(7, 2)
 CI_SUM_INSTANCE(4, 2)
 CI_SUM_INSTANCE(1, 4)
-const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(14, 2), CI_SUM_SHAPE(14, 1), CI_SUM_SHAPE(7, 2), CI_SUM_SHAPE(4, 2),
-                             CI_SUM_SHAPE(1, 4)}};
+const ci_tiles CI(tiles) = {
+    {CI_SUM_SHAPE(14, 2), CI_SUM_SHAPE(14, 1), CI_SUM_SHAPE(7, 2), CI_SUM_SHAPE(4, 2), CI_SUM_SHAPE(1, 4)}};
 #elif CI_FMA
 CI_SUM_INSTANCE(6, 1)
 CI_SUM_INSTANCE(4, 1)

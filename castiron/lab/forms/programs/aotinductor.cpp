@@ -5,7 +5,8 @@
 
 #include "arrays.hpp"
 
-int main(int count, char **arguments) try {
+int main(int count, char **arguments)
+try {
     if (count < 5) return std::cerr << "usage: aotinductor MODEL OUTPUT THREADS REPEAT INPUT.npy...\n", 2;
     clock_s();
     at::set_num_threads(std::stoi(arguments[3]));

@@ -21,14 +21,16 @@ inline constexpr Kind kinds[] = {
     {"<i2", at::kShort}, {"|i1", at::kChar},   {"|u1", at::kByte}, {"|b1", at::kBool},
 };
 
-inline std::string between(const std::string &text, std::string_view start, char end) {
+inline std::string between(const std::string &text, std::string_view start, char end)
+{
     auto from = text.find(start);
     if (from == std::string::npos) throw std::runtime_error("the .npy header lacks " + std::string(start));
     from += start.size();
     return text.substr(from, text.find(end, from) - from);
 }
 
-inline at::Tensor read_npy(const char *path) {
+inline at::Tensor read_npy(const char *path)
+{
     std::ifstream file(path, std::ios::binary);
     unsigned char start[12] = {};
     file.read(reinterpret_cast<char *>(start), 10);
@@ -60,7 +62,8 @@ inline at::Tensor read_npy(const char *path) {
     throw std::runtime_error(std::string(path) + " is of type " + descr + ", which this program does not read");
 }
 
-inline void write_npy(std::ostream &file, const at::Tensor &given) {
+inline void write_npy(std::ostream &file, const at::Tensor &given)
+{
     auto wide = given.scalar_type() == at::kBFloat16 ? given.to(at::kFloat) : given;
     auto tensor = wide.cpu().contiguous();
     std::string descr;
@@ -79,20 +82,23 @@ inline void write_npy(std::ostream &file, const at::Tensor &given) {
     file.write(static_cast<char *>(tensor.data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
 }
 
-inline void write_outputs(const char *path, const std::vector<at::Tensor> &outputs) {
+inline void write_outputs(const char *path, const std::vector<at::Tensor> &outputs)
+{
     std::ofstream file(path, std::ios::binary);
     for (auto &tensor : outputs) write_npy(file, tensor);
     if (!file.flush()) throw std::runtime_error(std::string(path) + " cannot be written");
 }
 
 // Seconds since the first call.
-inline double clock_s() {
+inline double clock_s()
+{
     static const auto start = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // `run` once, then the number of times that is asked for; what each took goes to standard output as JSON.
-template <class Run> std::vector<at::Tensor> timed(Run run, int repeat, double loaded) {
+template <class Run> std::vector<at::Tensor> timed(Run run, int repeat, double loaded)
+{
     double before = clock_s();
     auto outputs = run();
     std::cout << "{\"load\": " << loaded << ", \"first\": " << clock_s() - before << ", \"calls\": [";

@@ -4,14 +4,19 @@
 
 #include "arrays.hpp"
 
-static void collect(const c10::IValue &value, std::vector<at::Tensor> &out) {
+static void collect(const c10::IValue &value, std::vector<at::Tensor> &out)
+{
     if (value.isTensor()) out.push_back(value.toTensor());
-    else if (value.isTuple()) for (auto &v : value.toTupleRef().elements()) collect(v, out);
-    else if (value.isList()) for (const c10::IValue &v : value.toListRef()) collect(v, out);
-    else if (value.isGenericDict()) for (auto &entry : value.toGenericDict()) collect(entry.value(), out);
+    else if (value.isTuple())
+        for (auto &v : value.toTupleRef().elements()) collect(v, out);
+    else if (value.isList())
+        for (const c10::IValue &v : value.toListRef()) collect(v, out);
+    else if (value.isGenericDict())
+        for (auto &entry : value.toGenericDict()) collect(entry.value(), out);
 }
 
-int main(int count, char **arguments) try {
+int main(int count, char **arguments)
+try {
     if (count < 5) return std::cerr << "usage: torchscript MODEL OUTPUT THREADS REPEAT INPUT.npy...\n", 2;
     clock_s();
     at::set_num_threads(std::stoi(arguments[3]));
