@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 CORE = ROOT / "castiron/runtime/core"
 EXE = [
     *sorted((ROOT / "castiron/runtime/exe").glob("*.c")),
-    *(CORE / f"{name}.c" for name in ("error", "json_reader", "reason", "types")),
+    *(CORE / f"{name}.c" for name in ("error", "json_reader", "reason", "steps", "types", "write")),
 ]
 FAKE = ROOT / "tests/runtime_exe/fake.c"
 ZIG = [sys.executable, "-m", "ziglang", "cc"]

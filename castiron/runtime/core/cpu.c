@@ -21,12 +21,14 @@ static int x86_64_level(void) {
     const uint32_t v3_leaf7 = bit_AVX2 | bit_BMI | bit_BMI2;
     const uint32_t v4_leaf7 = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
     const uint32_t lahf = 1u << 0, lzcnt = 1u << 5;
-    uint32_t a, b, leaf1 = 0, leaf7 = 0, extended = 0, c, d;
-    if (__get_cpuid(1, &a, &b, &c, &d)) leaf1 = c;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) leaf7 = b;
-    if (__get_cpuid(0x80000001, &a, &b, &c, &d)) extended = c;
+    uint32_t a, b, c, d, leaf1, leaf7;
+    __cpuid(0x80000001, a, b, c, d);
+    const uint32_t extended = c;
+    __cpuid(1, a, b, leaf1, d);
     if ((leaf1 & v2) != v2 || !(extended & lahf)) return 1;
-    if ((leaf1 & v3) != v3 || (leaf7 & v3_leaf7) != v3_leaf7 || !(extended & lzcnt)) return 2;
+    if ((leaf1 & v3) != v3 || !(extended & lzcnt)) return 2;
+    __cpuid_count(7, 0, a, leaf7, c, d); /* processors with OSXSAVE have this leaf, the others have the two above */
+    if ((leaf7 & v3_leaf7) != v3_leaf7) return 2;
     uint64_t states = enabled_states();
     const uint64_t avx = 0x6, avx512 = 0xe6; /* XCR0: SSE and AVX registers; masks and the upper halves */
     if ((states & avx) != avx) return 2;

@@ -4,25 +4,12 @@
 #include "error.h"
 #include "reason.h"
 #include "weights.h"
+#include "write.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static bool write_all(int file, const char *bytes, size_t size) {
-    const size_t most = 1 << 30; /* the system writes no more than 2 GB a call */
-    while (size) {
-        ssize_t count = write(file, bytes, size < most ? size : most);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return false;
-        bytes += count;
-        size -= (size_t)count;
-    }
-    return true;
-}
 
 static bool write_packed(int file, const ci_weights *weights) {
     const ci_model *model = weights->model;
@@ -30,27 +17,13 @@ static bool write_packed(int file, const ci_weights *weights) {
                                .packed_bytes = (uint64_t)model->packed_bytes};
     memcpy(header.magic, CI_PACKED_MAGIC, sizeof header.magic);
     memcpy(header.hash, model->hash, sizeof header.hash);
-    return write_all(file, (const char *)&header, sizeof header) &&
-           write_all(file, weights->packed, (size_t)model->packed_bytes) && !fsync(file);
-}
-
-/* A new file beside `path`; its name is in `name`. */
-static int open_beside(const char *path, char *name, size_t size) {
-    int file = -1;
-    errno = ENAMETOOLONG;
-    if (strlen(path) + 32 > size) return file;
-    for (int attempt = 0; attempt < 100; ++attempt) {
-        ci_text text = ci_text_in(name, size);
-        ci_put(&text, "%s.%d-%d", path, (int)getpid(), attempt);
-        file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file >= 0 || errno != EEXIST) break;
-    }
-    return file;
+    return ci_write_all(file, (const char *)&header, sizeof header) &&
+           ci_write_all(file, weights->packed, (size_t)model->packed_bytes) && !fsync(file);
 }
 
 int ci_weights_save(const ci_weights *weights, const char *path, ci_error *error) {
-    char name[PATH_MAX];
-    int file = open_beside(path, name, sizeof name);
+    char name[CI_PATH_ROOM];
+    int file = ci_open_beside(path, name, sizeof name);
     if (file < 0) return ci_weights_fail(error, path, "cannot be written: %s", ci_reason(errno));
     bool written = write_packed(file, weights);
     int problem = errno;

@@ -11,10 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef O_BINARY
-#define O_BINARY 0
-#endif
-
 /* Messages --------------------------------------------------------------------------------------------------------- */
 
 CI_NO_FLOATS int ci_refuse(ci_error *error, const char *format, ...)
@@ -47,11 +43,7 @@ bool ci_same(const char *text, size_t length, const char *word)
 
 static void write_all(ci_out *out, const char *data, size_t size)
 {
-    while (size && !out->code) {
-        ssize_t count = write(out->fd, data, size < 1u << 30 ? size : 1u << 30);
-        if (count < 0 && errno != EINTR) out->code = errno;
-        if (count > 0) data += count, size -= (size_t)count;
-    }
+    if (!out->code && !ci_write_all(out->fd, data, size)) out->code = errno;
 }
 
 void ci_out_flush(ci_out *out)
@@ -94,41 +86,27 @@ int ci_out_status(ci_out *out, const char *path, ci_error *error)
 
 /* Files ------------------------------------------------------------------------------------------------------------ */
 
-static char *beside(const char *path)
-{
-    size_t size = strlen(path) + 32;
-    char *name = malloc(size);
-    if (!name) return NULL;
-    ci_text text = ci_text_in(name, size);
-    ci_put(&text, "%s.part%d", path, (int)getpid());
-    return name;
-}
-
 int ci_file_create(ci_file *file, const char *path, ci_error *error)
 {
     struct stat status;
     bool standard = !strcmp(path, "-"), device = !standard && !stat(path, &status) && !S_ISREG(status.st_mode);
     file->path = standard ? "standard output" : path;
-    file->temporary = NULL;
+    *file->temporary = 0;
     ci_out_open(&file->out, STDOUT_FILENO);
     if (standard) return CI_OK;
-    if (!device && !(file->temporary = beside(path))) return ci_no_memory(error, (int64_t)strlen(path));
-    int flags = device ? O_WRONLY | O_BINARY : O_WRONLY | O_CREAT | O_TRUNC | O_BINARY;
-    file->out.fd = open(device ? path : file->temporary, flags, 0666);
-    if (file->out.fd >= 0) return CI_OK;
-    free(file->temporary);
-    return ci_refuse(error, "%s: cannot create (%s)", path, ci_reason(errno));
+    if (device) file->out.fd = open(path, O_WRONLY);
+    else file->out.fd = ci_open_beside(path, file->temporary, sizeof file->temporary);
+    return file->out.fd >= 0 ? CI_OK : ci_refuse(error, "%s: cannot create (%s)", path, ci_reason(errno));
 }
 
 int ci_file_close(ci_file *file, int status, ci_error *error)
 {
     ci_out_flush(&file->out);
     if (file->out.fd != STDOUT_FILENO && close(file->out.fd) && !file->out.code) file->out.code = errno;
-    if (!file->temporary) return status ? status : ci_out_status(&file->out, file->path, error);
-    if (!status && !file->out.code && rename(file->temporary, file->path)) file->out.code = errno;
+    bool moves = *file->temporary;
+    if (moves && !status && !file->out.code && rename(file->temporary, file->path)) file->out.code = errno;
     if (!status) status = ci_out_status(&file->out, file->path, error);
-    if (status) unlink(file->temporary);
-    free(file->temporary);
+    if (moves && status) unlink(file->temporary);
     return status;
 }
 
@@ -150,7 +128,7 @@ int ci_read_all(const char *path, ci_bytes *bytes, ci_error *error)
     struct stat status;
     bool standard = !strcmp(path, "-");
     const char *name = standard ? "standard input" : path;
-    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_BINARY), code = 0;
+    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY), code = 0;
     ssize_t count = 1;
     if (fd < 0) return ci_refuse(error, "%s: cannot open (%s)", name, ci_reason(errno));
     /* one byte more than the file, so that its end is seen without growing */

@@ -5,6 +5,7 @@
 #include "../castiron.h"
 #include "../core/error.h"
 #include "../core/reason.h"
+#include "../core/write.h"
 
 enum { CI_MISMATCH = 1 }; /* exit status of a self-test that fails, beside those of ci_status */
 
@@ -29,7 +30,7 @@ int ci_out_status(ci_out *out, const char *path, ci_error *error); /* after a fl
 /* A file that appears whole or not at all: written under another name beside `path`. Devices are written directly. */
 typedef struct ci_file {
     const char *path;
-    char *temporary; /* NULL: written directly */
+    char temporary[CI_PATH_ROOM]; /* "": written directly */
     ci_out out;
 } ci_file;
 

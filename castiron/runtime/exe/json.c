@@ -68,25 +68,15 @@ static bool number(reader *r, bool *integer)
     return true;
 }
 
-static uint64_t special(int32_t type, bool infinite)
-{
-    switch (type) {
-    case CI_FLOAT16: return infinite ? 0x7c00 : 0x7e00;
-    case CI_BFLOAT16: return infinite ? 0x7f80 : 0x7fc0;
-    case CI_FLOAT: return infinite ? 0x7f800000 : 0x7fc00000;
-    default: return infinite ? 0x7ff0000000000000 : 0x7ff8000000000000;
-    }
-}
-
 static int read_float(reader *r, uint64_t *bits)
 {
     const char *start = r->json.at;
     int32_t type = r->port->type;
     bool integer;
-    if (ci_json_word(&r->json, "NaN")) return *bits = special(type, false), CI_OK;
-    if (ci_json_word(&r->json, "Infinity")) return *bits = special(type, true), CI_OK;
+    if (ci_json_word(&r->json, "NaN")) return *bits = ci_special(type, false), CI_OK;
+    if (ci_json_word(&r->json, "Infinity")) return *bits = ci_special(type, true), CI_OK;
     if (ci_json_word(&r->json, "-Infinity")) {
-        *bits = special(type, true) | 1ull << (8 * ci_type_bytes(type) - 1);
+        *bits = ci_special(type, true) | 1ull << (8 * ci_type_bytes(type) - 1);
         return CI_OK;
     }
     if (!number(r, &integer)) return refuse(r, start, "a number was expected");

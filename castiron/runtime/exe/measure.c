@@ -1,18 +1,10 @@
-#define _POSIX_C_SOURCE 200809L
-
 #include "measure.h"
+
+#include "../core/steps.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static int64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 /* "12.345", or to the nanosecond where it is less than 0.1, right-aligned */
 static void put_milliseconds(ci_text *out, int64_t ns, int width)
@@ -56,9 +48,9 @@ int ci_repeat(ci_session *session, const ci_model *model, const ci_array *inputs
     int status = CI_OK;
     for (int64_t i = 0; i < count && !status; i++) {
         memset(outputs, 0, (size_t)model->output_count * sizeof *outputs);
-        int64_t start = now();
+        int64_t start = ci_now_ns();
         status = ci_session_run(session, inputs, outputs, error);
-        times[i] = now() - start;
+        times[i] = ci_now_ns() - start;
     }
     if (!status) {
         sort(times, count);

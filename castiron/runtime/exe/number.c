@@ -8,22 +8,21 @@ typedef unsigned __int128 uint128;
 
 /* value = mantissa * 2^exponent, mantissa < 2^precision, exponent >= least */
 typedef struct format {
-    int precision, least, exponent_bits;
+    int16_t type, precision, least, exponent_bits;
 } format;
 
-static format format_of(int32_t type)
+static __attribute__((noinline)) const format *format_of(int32_t type)
 {
-    switch (type) {
-    case CI_FLOAT16: return (format){11, -24, 5};
-    case CI_BFLOAT16: return (format){8, -133, 8};
-    case CI_FLOAT: return (format){24, -149, 8};
-    default: return (format){53, -1074, 11};
-    }
+    static const format formats[] = {
+        {CI_FLOAT, 24, -149, 8}, {CI_FLOAT16, 11, -24, 5}, {CI_BFLOAT16, 8, -133, 8}, {CI_DOUBLE, 53, -1074, 11}};
+    const format *f = formats;
+    while (f->type != type) f++;
+    return f;
 }
 
-static uint64_t infinity_of(format f)
+static uint64_t infinity_of(const format *f)
 {
-    return ((1ull << f.exponent_bits) - 1) << (f.precision - 1);
+    return ((1ull << f->exponent_bits) - 1) << (f->precision - 1);
 }
 
 static ci_big none; /* 0; a constant would take its whole size in the file */
@@ -110,22 +109,71 @@ static int spell(char *text, const digits *d)
     return length;
 }
 
+static uint64_t sign_of(const format *f)
+{
+    return 1ull << (f->precision - 1 + f->exponent_bits);
+}
+
+/* Of the bits of a finite number without its sign. */
+static binary take_apart(const format *f, uint64_t bits)
+{
+    uint64_t hidden = 1ull << (f->precision - 1);
+    int field = (int)(bits / hidden);
+    binary b = {bits % hidden + (field ? hidden : 0), f->least + (field ? field - 1 : 0), false, bits % 2 == 0};
+    b.narrow = b.mantissa == hidden && field > 1;
+    return b;
+}
+
 int ci_print_float(char *text, uint64_t bits, int32_t type)
 {
-    format f = format_of(type);
-    uint64_t sign = 1ull << (f.precision - 1 + f.exponent_bits), hidden = 1ull << (f.precision - 1);
-    bool negative = bits & sign;
-    bits &= sign - 1;
+    const format *f = format_of(type);
+    bool negative = bits & sign_of(f);
+    bits &= sign_of(f) - 1;
     if (bits > infinity_of(f)) return memcpy(text, "NaN", 3), 3;
     if (negative) *text++ = '-';
     if (bits == infinity_of(f)) return memcpy(text, "Infinity", 8), 8 + negative;
     if (bits == 0) return memcpy(text, "0.0", 3), 3 + negative;
-    int field = (int)(bits / hidden);
-    binary b = {bits % hidden + (field ? hidden : 0), f.least + (field ? field - 1 : 0), false, bits % 2 == 0};
-    b.narrow = b.mantissa == hidden && field > 1;
+    binary b = take_apart(f, bits);
     digits d;
     shortest(&b, &d);
     return spell(text, &d) + negative;
+}
+
+/* Values --------------------------------------------------------------------------------------------------------- */
+
+static double power_of_2(int64_t exponent)
+{
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+double ci_widen(uint64_t bits, int32_t type)
+{
+    const format *f = format_of(type);
+    uint64_t magnitude = bits & (sign_of(f) - 1);
+    double value;
+    if (type == CI_DOUBLE) return memcpy(&value, &bits, sizeof value), value;
+    binary b = take_apart(f, magnitude);
+    value = (double)(int64_t)b.mantissa * power_of_2(b.exponent);
+    if (magnitude >= infinity_of(f)) value = magnitude > infinity_of(f) ? __builtin_nan("") : __builtin_inf();
+    return bits & sign_of(f) ? -value : value;
+}
+
+double ci_unit_of(double value, int32_t type)
+{
+    const format *f = format_of(type);
+    int64_t bits, least = type == CI_DOUBLE ? -1022 : f->least;
+    memcpy(&bits, &value, sizeof bits);
+    int64_t exponent = (bits >> 52) - 1023 - (f->precision - 1);
+    return power_of_2(exponent > least ? exponent : least);
+}
+
+uint64_t ci_special(int32_t type, bool infinite)
+{
+    const format *f = format_of(type);
+    return infinity_of(f) | (uint64_t)!infinite << (f->precision - 2);
 }
 
 /* Reading ---------------------------------------------------------------------------------------------------------- */
@@ -183,11 +231,11 @@ static decimal read_decimal(const char *text, const char *end)
 }
 
 /* Rounds mantissa * 2^exponent, and a little more where `sticky`, once. mantissa < 2^127. */
-static bool round_to(format f, uint128 mantissa, int exponent, bool sticky, uint64_t *bits)
+static bool round_to(const format *f, uint128 mantissa, int exponent, bool sticky, uint64_t *bits)
 {
     uint64_t high = (uint64_t)(mantissa >> 64), low = (uint64_t)mantissa;
     int width = high ? 128 - __builtin_clzll(high) : 64 - __builtin_clzll(low);
-    int drop = width - f.precision > f.least - exponent ? width - f.precision : f.least - exponent;
+    int drop = width - f->precision > f->least - exponent ? width - f->precision : f->least - exponent;
     if (drop > 127) return *bits = 0, true;
     if (drop > 0) {
         uint128 half = (uint128)1 << (drop - 1), rest = mantissa & (2 * half - 1);
@@ -197,14 +245,14 @@ static bool round_to(format f, uint128 mantissa, int exponent, bool sticky, uint
         mantissa <<= -drop;
     }
     /* the mantissa's leading bit, and a carry out of rounding, add to the exponent's field */
-    uint64_t field = (uint64_t)(exponent + drop - f.least);
-    *bits = (field << (f.precision - 1)) + (uint64_t)mantissa;
-    return field < (1ull << f.exponent_bits) && *bits < infinity_of(f);
+    uint64_t field = (uint64_t)(exponent + drop - f->least);
+    *bits = (field << (f->precision - 1)) + (uint64_t)mantissa;
+    return field < (1ull << f->exponent_bits) && *bits < infinity_of(f);
 }
 
 /* Heads of 64 bits times or over 5^27 are exact in 128 bits; the C library's division of them would be larger than this
    one, bit by bit. */
-static bool parse_small(format f, uint64_t head, int exponent, uint64_t *bits)
+static bool parse_small(const format *f, uint64_t head, int exponent, uint64_t *bits)
 {
     uint64_t power = 1;
     for (int i = exponent < 0 ? -exponent : exponent; i > 0; i--) power *= 5;
@@ -239,7 +287,7 @@ static int64_t read_digits(const decimal *d, ci_big *number)
     return exponent;
 }
 
-static bool parse_big(format f, const decimal *d, uint64_t *bits)
+static bool parse_big(const format *f, const decimal *d, uint64_t *bits)
 {
     ci_big number, divisor;
     int exponent = (int)read_digits(d, &number);
@@ -261,7 +309,7 @@ static bool parse_big(format f, const decimal *d, uint64_t *bits)
 
 bool ci_parse_float(const char *text, const char *end, int32_t type, uint64_t *bits)
 {
-    format f = format_of(type);
+    const format *f = format_of(type);
     bool negative = *text == '-', fits = true;
     decimal d = read_decimal(text + negative, end);
     int64_t magnitude = d.head_count + d.exponent; /* value < 10^magnitude */
@@ -273,6 +321,6 @@ bool ci_parse_float(const char *text, const char *end, int32_t type, uint64_t *b
         fits = parse_small(f, d.head, (int)d.exponent, bits);
     else
         fits = parse_big(f, &d, bits);
-    if (negative) *bits |= 1ull << (f.precision - 1 + f.exponent_bits);
+    if (negative) *bits |= sign_of(f);
     return fits;
 }

@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { FLAG, TEXT, NUMBER, INPUT };
+enum { FLAG, TEXT, NUMBER, INPUT };
 
 typedef struct option {
-    char name[16];
-    enum kind kind;
-    size_t field; /* in ci_options */
+    char name[15];
+    uint8_t kind, field; /* where it is in ci_options */
 } option;
 
 static const option table[] = {

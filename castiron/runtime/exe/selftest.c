@@ -63,41 +63,13 @@ typedef struct difference {
     double most, largest;
 } difference;
 
-static double widen_half(uint16_t bits)
+static double value_of(const char *data, int32_t type, size_t size)
 {
-    uint32_t field = bits >> 10 & 31, fraction = bits & 1023;
-    double value;
-    if (field == 31) value = fraction ? __builtin_nan("") : __builtin_inf();
-    else value = field ? (1024 + fraction) * (double)(1u << field) * 0x1p-25 : fraction * 0x1p-24;
-    return bits >> 15 ? -value : value;
-}
-
-static double widen(uint64_t bits, int32_t type)
-{
-    uint32_t low = (uint32_t)(type == CI_BFLOAT16 ? bits << 16 : bits);
-    float single;
-    double value;
-    if (type == CI_FLOAT16) return widen_half((uint16_t)bits);
-    memcpy(&single, &low, sizeof single);
-    memcpy(&value, &bits, sizeof value);
-    return type == CI_DOUBLE ? value : single;
-}
-
-static double of_floats(double x, double y)
-{
-    double gap = x > y ? x - y : y - x;
-    if (x == y || (x != x && y != y)) return 0;
-    return gap != gap ? __builtin_inf() : gap;
-}
-
-static double of_integers(uint64_t a, uint64_t b, int32_t type, size_t size)
-{
+    uint64_t bits = 0;
     int unused = 64 - 8 * (int)size;
-    if (ci_is_signed(type)) {
-        int64_t p = (int64_t)(a << unused) >> unused, q = (int64_t)(b << unused) >> unused;
-        return (double)(p > q ? (uint64_t)p - (uint64_t)q : (uint64_t)q - (uint64_t)p);
-    }
-    return (double)(a > b ? a - b : b - a);
+    memcpy(&bits, data, size);
+    if (ci_is_float(type)) return ci_widen(bits, type);
+    return ci_is_signed(type) ? (double)((int64_t)(bits << unused) >> unused) : (double)bits;
 }
 
 static difference compare(const ci_array *got, const ci_array *wanted)
@@ -106,36 +78,18 @@ static difference compare(const ci_array *got, const ci_array *wanted)
     const char *a = got->data, *b = wanted->data;
     difference found = {0, 0};
     for (int64_t i = ci_array_count(got); i > 0; i--, a += size, b += size) {
-        uint64_t p = 0, q = 0;
-        memcpy(&p, a, size);
-        memcpy(&q, b, size);
-        double apart, value = 0;
-        if (ci_is_float(got->type)) {
-            value = widen(q, got->type);
-            apart = of_floats(widen(p, got->type), value);
-        } else apart = of_integers(p, q, got->type, size);
-        if (value < 0) value = -value;
-        if (value > found.largest && value < __builtin_inf()) found.largest = value;
+        double x = value_of(a, got->type, size), y = value_of(b, got->type, size), apart = x > y ? x - y : y - x;
+        if (x == y || (x != x && y != y)) apart = 0;
+        else if (apart != apart) apart = __builtin_inf();
+        if (!ci_is_float(got->type)) { /* large integers that differ by little */
+            if (!apart && memcmp(a, b, size)) apart = 1;
+            y = 0;
+        }
+        if (y < 0) y = -y;
+        if (y > found.largest && y < __builtin_inf()) found.largest = y;
         if (apart > found.most) found.most = apart;
     }
     return found;
-}
-
-/* The unit of the last place of a positive number in a float type: 2^(its exponent - bits behind the point). */
-static double unit_of(double value, int32_t type)
-{
-    static const struct { int32_t type, behind, least; } formats[] = {
-        {CI_FLOAT, 23, -126}, {CI_FLOAT16, 10, -14}, {CI_BFLOAT16, 7, -126}, {CI_DOUBLE, 52, -970},
-    };
-    int k = 0;
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    while (formats[k].type != type) k++;
-    int64_t exponent = (int64_t)(bits >> 52) - 1023;
-    if (exponent < formats[k].least) exponent = formats[k].least;
-    bits = (uint64_t)(exponent - formats[k].behind + 1023) << 52;
-    memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 static bool same_shape(const ci_array *a, const ci_array *b)
@@ -168,7 +122,7 @@ static bool report(ci_text *out, const char *name, const ci_array *got, const ci
     print_number(out, d.most);
     if (d.largest > 0) {
         ci_put_text(out, ", ulp ");
-        print_number(out, d.most / unit_of(d.largest, got->type));
+        print_number(out, d.most / ci_unit_of(d.largest, got->type));
     }
     ci_put_text(out, d.most <= tolerance ? ", OK\n" : ", MISMATCH\n");
     return d.most <= tolerance;
