@@ -17,6 +17,7 @@ from castiron.graph.nodes import constant_of
 from castiron.graph.pin import pin
 from castiron.lab.compare import largest
 from castiron.lab.verify import distance
+from castiron.ops.random import RANDOM
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -71,6 +72,9 @@ def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> 
     Raises InputError where the source fails on the inputs and its outputs are needed."""
     if source.run is None:
         return Vectors(inputs, {}, None, "", "neither onnxruntime nor a reference can run it here")
+    drawn = {n.op_type for n in ir.traversal.RecursiveGraphIterator(source.model.graph)} & RANDOM
+    if drawn:
+        return Vectors(inputs, {}, None, "", f"{', '.join(sorted(drawn))}: the source draws other numbers")
     shapes = " ".join(f"{name}={','.join(map(str, a.shape))}" for name, a in inputs.items())
     hint = f"\nThe inputs' sizes are {shapes}; where others are meant, give them with --shape NAME=…"
     try:
