@@ -15,21 +15,27 @@ from castiron.emit.scope import Scope
 from castiron.emit.types import ModelInfo, Port
 from castiron.emit.writer import comment, indented, quoted
 from castiron.errors import InternalError
-from castiron.program.expr import Const, Expr, Var, text
+from castiron.program.expr import Const, Expr, Var, free_variables, text
 from castiron.program.planned import Planned
-from castiron.program.types import Size
+from castiron.program.types import Kind, Size, late_sizes
 
 
 def all_sizes(forward: Planned, outputs: Sequence[Port]) -> tuple[Size, ...]:
-    """The program's sizes, and one more for each extent of an output that is an expression over them."""
+    """The program's sizes, and one more for each extent of an output that is an expression over them; late ones last."""
     sizes = list(forward.program.sizes)
+    late = late_sizes(forward.program)
     known: set[Expr] = {Var(s.name) for s in sizes}
     for port in outputs:
         for dim, extent in enumerate(port.buffer.shape):
             if not isinstance(extent, Const) and extent not in known:
                 known.add(extent)
                 sizes.append(Size(f"{port.name}.{dim}", value=extent))
-    return tuple(sizes)
+    return tuple(sorted(sizes, key=lambda size: is_late(size, late)))
+
+
+def is_late(size: Size, late: frozenset[str]) -> bool:
+    """Whether only the run tells a size, directly or by way of others."""
+    return size.late or (size.value is not None and not late.isdisjoint(free_variables(size.value)))
 
 
 def api_file(name: str, prepare: Planned, forward: Planned, model: ModelInfo, sizes: Sequence[Size]) -> str:
@@ -84,7 +90,9 @@ def _sizes(sizes: Sequence[Size], inputs: Sequence[Port]) -> list[str]:
     if not sizes:
         return []
     ports = {p.buffer.name: i for i, p in enumerate(inputs)} | {p.name: i for i, p in enumerate(inputs)}
-    rows = [f"{{{quoted(s.name)}, {-1 if s.value is not None else ports[s.input]}, {s.dim}}}," for s in sizes]
+    rows = [
+        f"{{{quoted(s.name)}, {ports[s.input] if s.value is None and not s.late else -1}, {s.dim}}}," for s in sizes
+    ]
     return ["static const ci_size size_table[] = {", *rows, "};", ""]
 
 
@@ -208,7 +216,8 @@ def _model(
         *([".largest = largest,"] if bounded else []),
         *([".derive = derive,"] if derived else []),
         *([".misfit = misfit,"] if forward.program.requires else []),
-        f".plan = plan, .offset_count = {len(forward.lives) if forward.arena is None else 0},",
+        f".plan = plan, .offset_count = {len(forward.lives) + sum(map(len, forward.later))},",
+        *_late(forward, sizes),
         f".prepare_arena = {prepare.arena},",
         f".packed_bytes = {model.packed_bytes}, .constant_bytes = {model.constant_bytes},",
         *([f".constants = {name}_constants,"] if model.constant_bytes else []),
@@ -246,6 +255,19 @@ def _is_outside(model: ModelInfo) -> bool:
 def _described(port: Port) -> dict[str, object]:
     shape = [int(d.value) if isinstance(d, Const) else text(d) for d in port.buffer.shape]
     return {"name": port.name, "type": port.buffer.type.numpy().name, "shape": shape}
+
+
+def _late(forward: Planned, sizes: Sequence[Size]) -> list[str]:
+    """What only the run tells."""
+    late = late_sizes(forward.program)
+    counts = {
+        "late": sum(is_late(s, late) for s in sizes),
+        "stage": len(forward.later),
+        "state": len(forward.program.of_kind(Kind.STATE)),
+    }
+    return (
+        [", ".join(f".{what}_count = {count}" for what, count in counts.items()) + ","] if any(counts.values()) else []
+    )
 
 
 def _functions(name: str, model: ModelInfo) -> list[str]:

@@ -156,7 +156,7 @@ def _call(name: str, step: Kernel, tile: Tile, memory: Memory) -> list[str]:
     fields.append(f".tile = {name}_tile,")
     scratch = zip(spec.outputs, step.outputs[1:], strict=True)
     fields += [f".{field} = {scope.pointer(out, store=True)}," for field, out in scratch]
-    return _filled(name, spec.struct or f"ci_{tile.kernel}", tile.kernel, fields, scope)
+    return _filled(name, spec.struct or f"ci_{tile.kernel}", f"CI({tile.kernel})", fields, scope)
 
 
 def _start(scope: Scope, buffer: str, start: Expr) -> str:
@@ -164,7 +164,7 @@ def _start(scope: Scope, buffer: str, start: Expr) -> str:
     return pointer if start is ZERO else f"{pointer} + {scope.int(start)}"
 
 
-def _filled(name: str, struct: str, kernel: str, fields: list[str], scope: Scope) -> list[str]:
+def _filled(name: str, struct: str, function: str, fields: list[str], scope: Scope) -> list[str]:
     return [
         f"static void {name}(const ci_run *run)",
         "{",
@@ -173,7 +173,7 @@ def _filled(name: str, struct: str, kernel: str, fields: list[str], scope: Scope
         f"const {struct} kernel = {{",
         *fields,
         "};",
-        f"CI({kernel})(run, &kernel);",
+        f"{function}(run, &kernel);",
         "}",
     ]
 
@@ -227,7 +227,8 @@ def _whole(name: str, step: Kernel, memory: Memory) -> list[str]:
     fields += [
         f".{field} = {scope.pointer(out, store=True)}," for field, out in zip(step.fields, step.outputs, strict=True)
     ]
-    return _filled(name, spec.struct or f"ci_{step.kernel}", step.kernel, fields, scope)
+    function = f"ci_{step.kernel}" if spec.portable else f"CI({step.kernel})"
+    return _filled(name, spec.struct or f"ci_{step.kernel}", function, fields, scope)
 
 
 def _number(scope: Scope, value: Expr) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from castiron.emit.access import product
 from castiron.emit.names import Namer
 from castiron.errors import InternalError
-from castiron.program.expr import Apply, Expr, Var, constant, from_polynomial, polynomial
+from castiron.program.expr import Apply, Expr, Var, constant, free_variables, from_polynomial, polynomial
 from castiron.program.planned import Planned
-from castiron.program.types import Size
+from castiron.program.types import Size, late_sizes
 
 _WIDEST = 8
 """Bytes of the largest element."""
@@ -22,7 +22,7 @@ _WIDEST = 8
 
 def print_largest(forward: Planned, sizes: Sequence[Size]) -> list[str]:
     """`static double largest(const int64_t *sizes)`; nothing where no size is known at run time only."""
-    given = {s.name: number for number, s in enumerate(sizes) if s.value is None}
+    given = {s.name: number for number, s in enumerate(sizes) if s.value is None and not s.late}
     total = _largest(forward)
     used = [name for name in given if any(Var(name) in monomial for monomial in polynomial(total))]
     if not used:
@@ -41,9 +41,14 @@ def print_largest(forward: Planned, sizes: Sequence[Size]) -> list[str]:
 
 
 def _largest(forward: Planned) -> Expr:
-    """All buffers' bytes, and whatever else is computed of sizes, added up."""
+    """All buffers' bytes, and whatever else is computed of sizes before the run, added up."""
     program = forward.program
-    shapes = dict.fromkeys(tuple(b.shape) for b in program.buffers.values())
+    late = late_sizes(program)
+    shapes = dict.fromkeys(
+        tuple(b.shape)
+        for b in program.buffers.values()
+        if late.isdisjoint(v for d in b.shape for v in free_variables(d))
+    )
     others = dict.fromkeys(side for e in program.requires for side in (e.left, e.right))
     total = constant(0)
     for shape in shapes:

@@ -20,6 +20,10 @@ class Memory:
         self.buffers: Mapping[str, Buffer] = planned.program.buffers
         self._numbers = numbers
 
+    def number(self, size: str) -> int:
+        """The place of a size in `run->sizes`."""
+        return self._numbers[size]
+
     def root(self, buffer: str) -> str:
         """The buffer whose memory `buffer` is."""
         while (of := self.planned.roots.get(buffer, buffer)) != buffer:
@@ -49,6 +53,10 @@ class Memory:
             return f"{cast}run->inputs[{place.offset}]"
         if place.kind == Kind.OUTPUT:
             return f"{cast}run->outputs[{place.offset}]"
+        if place.kind == Kind.STATE:
+            return f"{cast}run->states[{place.offset}].data"
+        if place.stage:
+            return f"{cast}(run->arenas[{place.stage - 1}].data + run->offsets[{place.offset}])"
         base = {Kind.TEMP: "arena", Kind.PACKED: "packed", Kind.CONSTANT: "constants"}[place.kind]
         where = f"run->offsets[{place.offset}]" if place.dynamic else str(place.offset)
         return f"{cast}(run->{base} + {where})" if where != "0" else f"{cast}run->{base}"

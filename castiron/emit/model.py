@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from castiron.emit.access import product
+from castiron.emit.decide import jumps, print_assign, print_condition, print_require
 from castiron.emit.kernel import print_kernel
 from castiron.emit.memory import Memory
 from castiron.emit.names import Namer
@@ -13,8 +14,10 @@ from castiron.emit.types import ModelInfo
 from castiron.emit.writer import comment, indented, quoted
 from castiron.errors import CastironError, InternalError
 from castiron.program.expr import Const, text
+from castiron.program.flow import nesting
 from castiron.program.planned import Place, Planned
-from castiron.program.types import Buffer, Kernel, Kind, Step, View, read, written
+from castiron.program.text import step_text
+from castiron.program.types import Assign, Buffer, Control, Kernel, Kind, Require, Step, View, read, written
 
 SHOWN_OPS = 6
 """ONNX operators that a step's comment and profile name at most."""
@@ -78,12 +81,19 @@ def _steps(planned: Planned, numbers: Mapping[str, int], namer: Namer) -> tuple[
     """The functions of a program's steps, and the rows of its table."""
     memory = Memory(planned, numbers)
     lines, rows = [], []
-    for step in planned.program.steps:
-        if isinstance(step, View):
+    nest = nesting(planned.program.steps)
+    jump = jumps(planned.program.steps, nest.ends, nest.loops)
+    for number, step in enumerate(planned.program.steps):
+        row = [quoted(step.name), quoted(_operators(step))]
+        if isinstance(step, View) or (isinstance(step, Control) and number not in jump):
+            continue
+        if isinstance(step, Control) and step.condition is None:
+            rows.append(f"{{{', '.join([*row, 'NULL', 'NULL', str(jump[number])])}}},")
             continue
         function = namer(f"{planned.program.name}_{step.name}")
         lines += ["", *comment(describe(step, planned)), *_printed(function, step, memory)]
-        rows.append(f"{{{quoted(step.name)}, {quoted(_operators(step))}, {function}}},")
+        decides = ["NULL", function, str(jump[number])] if isinstance(step, Control) else [function, "NULL", "0"]
+        rows.append(f"{{{', '.join([*row, *decides])}}},")
     return lines, rows
 
 
@@ -96,6 +106,12 @@ def _printed(function: str, step: Step, memory: Memory) -> list[str]:
     try:
         if isinstance(step, Kernel):
             return print_kernel(function, step, memory)
+        if isinstance(step, Assign):
+            return print_assign(function, step, memory)
+        if isinstance(step, Require):
+            return print_require(function, step, memory)
+        if isinstance(step, Control):
+            return print_condition(function, step, memory)
         assert not isinstance(step, View)
         return print_nest(function, nest_of(step, memory), memory)
     except CastironError:
@@ -131,6 +147,8 @@ def _tables(name: str, prepare: list[str], forward: list[str]) -> list[str]:
 
 def describe(step: Step, planned: Planned) -> str:
     """What a step is, for a reader: its outputs, the nodes it comes from."""
+    if isinstance(step, Assign | Require | Control):
+        return "\n".join(step_text(step))
     outputs = list(dict.fromkeys(written(step)))
     what = f"{step.kernel}: " if isinstance(step, Kernel) else ""
     lines = [what + ", ".join(_shaped(planned.program.buffers[o]) for o in outputs)]
@@ -175,7 +193,7 @@ def _bytes(buffer: Buffer) -> str:
 def _lives(planned: Planned) -> dict[str, tuple[int, int]]:
     """First and last step that touch each root."""
     if planned.lives:
-        return {name: (first, last) for name, first, last in planned.lives}
+        return {name: (first, last) for lives in (planned.lives, *planned.later) for name, first, last in lives}
 
     found: dict[str, tuple[int, int]] = {}
     for number, step in enumerate(planned.program.steps):

@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from castiron.graph.inline import inline
+from castiron.graph.nodes import graphs
 from castiron.graph.sizes import infer_sizes
 from castiron.graph.upgrade import NEWEST, upgrade_graph
 from castiron.graph.written import write_out
@@ -22,7 +23,7 @@ def expand(model: ir.Model) -> ir.Model:
     What has neither stays: lowering reports it with all else that is not compiled.
     """
     for _ in range(_DEPTH):
-        unknown = [node for node in model.graph if not _is_lowered(node)]
+        unknown = [node for graph in graphs(model.graph) for node in graph if not _is_lowered(node)]
         expandable = [node for node in unknown if write_out(node) or _give_body(model, node)]
         if not expandable:
             break

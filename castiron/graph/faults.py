@@ -14,12 +14,10 @@ PLACES = 5
 """Nodes that are named of each kind of fault."""
 
 NO_LOWERING = "there is no lowering for this operator"
-DECIDES = "it decides at run time what to compute"
 
 _ADVICE = {
     NO_LOWERING: "Write these modules with standard operators, or export a part of the model without them; "
     "an operator is added to castiron by a file in castiron/ops.",
-    DECIDES: "Pin what the choice depends on (--shape NAME=…), or export without data-dependent control flow.",
 }
 
 

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes import common
 
-from castiron.graph.nodes import add_initializer, bodies, constant_of, is_standard, move_in, remove, replace
+from castiron.graph.nodes import add_initializer, bodies, constant_of, graphs, is_standard, move_in, remove, replace
 
 LIMIT = 1024
 """Elements of the largest result that is folded in general."""
@@ -30,10 +30,11 @@ def fold(model: ir.Model, parameters: frozenset[str]) -> ir.Model:
 
     Sizes should be inferred before: values that inference knows (shapes) fold too. Nodes that nothing reads go.
     """
-    graph = model.graph
-    for node in list(graph):
-        if node.graph is graph:
-            _fold_node(model, node, parameters)
+    for graph in list(graphs(model.graph)):
+        for node in list(graph):
+            if node.graph is graph:
+                _fold_node(model, node, parameters)
+    common.LiftSubgraphInitializersToMainGraphPass()(model)
     common.CommonSubexpressionEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
     return model

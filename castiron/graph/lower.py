@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import mul
 from typing import Any
@@ -10,14 +10,25 @@ from typing import Any
 import onnx_ir as ir
 
 from castiron.errors import ModelError, Unsupported
+from castiron.graph.control import lower_control
 from castiron.graph.equal import equal_sizes
-from castiron.graph.faults import DECIDES, NO_LOWERING, Fault, unsupported
-from castiron.graph.nodes import bodies, constant_of, is_standard, module_path, operator_name, place
-from castiron.graph.sizes import elements_of, is_sized, shape_of, size_expr, symbols
+from castiron.graph.faults import NO_LOWERING, Fault, unsupported
+from castiron.graph.nodes import (
+    bodies,
+    captured,
+    constant_of,
+    graphs,
+    is_standard,
+    is_wanted,
+    module_path,
+    operator_name,
+    place,
+)
+from castiron.graph.sizes import elements_of, is_sized, shape_of, size_expr, symbols, unknown_sizes
 from castiron.graph.written import expanded
 from castiron.ops import registry
 from castiron.program.builder import Builder, Tensor
-from castiron.program.expr import Const, Expr, apply, cast, constant, select, text
+from castiron.program.expr import Const, Expr, apply, cast, constant, free_variables, select, text
 from castiron.program.notes import Note, silent
 from castiron.program.scalar import C_TYPES
 from castiron.program.types import Equal, Kind, Origin, Program, Size
@@ -44,15 +55,19 @@ class _Lowering:
         self._declare_initializers(parameters)
 
     def program(self) -> Program:
-        for node in self.graph:
-            try:
-                self._lower_node(node)
-            except Unsupported as error:
-                self.faults.append(Fault.of(node, error))
+        self.lower_nodes(self.graph)
         if self.faults:
             raise unsupported(self.faults)
         outputs = [self._finish_output(value) for value in self.graph.outputs]
         return self.build.program(self.graph.name or "model", [str(v.name) for v in self.graph.inputs], outputs)
+
+    def lower_nodes(self, graph: ir.Graph) -> None:
+        """Adds the steps of a graph's nodes; takes note of those that are not compiled."""
+        for node in graph:
+            try:
+                self._lower_node(node)
+            except Unsupported as error:
+                self.faults.append(Fault.of(node, error))
 
     def _declare_inputs(self) -> None:
         for name, (source, position) in self.known.items():
@@ -61,7 +76,8 @@ class _Lowering:
             self.tensors[value] = self.build.declare(str(value.name), _type(value), shape_of(value), Kind.INPUT)
 
     def _declare_initializers(self, parameters: frozenset[str]) -> None:
-        for name, value in self.graph.initializers.items():
+        found = [item for graph in graphs(self.graph) for item in graph.initializers.items()]
+        for name, value in found:
             if not value.uses() and not value.is_graph_output():
                 continue
             if value.dtype == ir.DataType.STRING:
@@ -72,40 +88,57 @@ class _Lowering:
 
     def _lower_node(self, node: ir.Node) -> None:
         operator = registry.find(node)
-        if bodies(node):
-            raise Unsupported(DECIDES)
-        if operator is None or operator.lower is None:
+        if not bodies(node) and (operator is None or operator.lower is None):
             expanded(node)  # says why it was not
             raise Unsupported(NO_LOWERING)
-        missing = [v for v in node.inputs if v is not None and v not in self.tensors]
+        missing = [v for v in captured(node) if v not in self.tensors]
         if missing:
             for value in missing:
                 if value.is_initializer():
                     _type(value)
             return  # a node before it is at fault, and listed
+        outer = frozenset(self.build.pending)  # of the node whose body this one is in
         for value in node.outputs:
-            self._require_sizes(value)
+            self._expect_sizes(value)
         self.build.origin = (Origin(node.name or "", operator_name(node), module_path(node)),)
+        if bodies(node):
+            lower_control(self, node)
+        else:
+            assert operator is not None and operator.lower is not None
+            self._lower_operator(node, operator.lower)
+        if self.build.pending - outer:
+            self._refuse_sizes(node, outer)
+
+    def _lower_operator(self, node: ir.Node, lower: registry.Lower) -> None:
         inputs = tuple(None if v is None else self.tensors[v] for v in node.inputs)
-        outputs = tuple(self._declare_output(v) for v in node.outputs)
+        outputs = tuple(self.declare_output(v) for v in node.outputs)
+        required = list(self._equal_sizes(node))
         if is_standard(node, "Reshape") and inputs[0] is not None and outputs[0] is not None:
-            self._require_equal_counts(node, inputs[0], outputs[0])
-        self._require_equal_sizes(node)
+            required += self._equal_counts(node, inputs[0], outputs[0])
+        after = [e for e in required if self._is_pending(e.left) or self._is_pending(e.right)]
+        for equal in required:
+            if equal not in after:
+                self.build.require(equal)
         if outputs and all(t is None or t.elements is not None for t in outputs):
             for tensor in outputs:
                 if tensor is not None:
                     self._store_elements(tensor)
             return
-        operator.lower(registry.Call(node, self.build, inputs, outputs, attributes(node)))
+        lower(registry.Call(node, self.build, inputs, outputs, attributes(node)))
+        for equal in after:
+            self.build.require(equal)
 
-    def _require_equal_sizes(self, node: ir.Node) -> None:
+    def _is_pending(self, size: Expr) -> bool:
+        return not self.build.pending.isdisjoint(free_variables(size))
+
+    def _equal_sizes(self, node: ir.Node) -> Iterator[Equal]:
         for a, b in equal_sizes(node):
             left, right = size_expr(a), size_expr(b)
             if left is not right:
                 message = f"{operator_name(node)} {place(node)} needs {text(left)} = {text(right)}"
-                self.build.requires.append(Equal(left, right, message))
+                yield Equal(left, right, message)
 
-    def _require_equal_counts(self, node: ir.Node, before: Tensor, after: Tensor) -> None:
+    def _equal_counts(self, node: ir.Node, before: Tensor, after: Tensor) -> Iterator[Equal]:
         """A Reshape that keeps the number of elements for some sizes of the inputs only asks for these at run time."""
         left, right = (reduce(mul, t.shape, constant(1)) for t in (before, after))
         shapes = " to ".join("[" + ", ".join(map(text, t.shape)) + "]" for t in (before, after))
@@ -113,23 +146,41 @@ class _Lowering:
             raise ModelError(f"Reshape {place(node)}: {shapes} changes the number of elements")
         if left is not right:
             message = f"Reshape {place(node)} would change the number of elements"
-            self.build.requires.append(Equal(left, right, message))
+            yield Equal(left, right, message)
 
-    def _require_sizes(self, value: ir.Value) -> None:
-        if _is_wanted(value) and _type(value) and not is_sized(value, self.known):
-            sizes = "of unknown rank" if value.shape is None else f"of sizes {value.shape}"
+    def _expect_sizes(self, value: ir.Value) -> None:
+        """Declares the sizes of an output that the node's own lowering must assign, as data tell them."""
+        if not is_wanted(value) or not _type(value) or is_sized(value, self.known):
+            return
+        if value.shape is None:
             raise Unsupported(
-                f"{value.name!r} is {sizes}, which cannot be told before running; pin the inputs' sizes with "
-                "--shape NAME=…, or export the model without sizes that depend on data"
+                f"{value.name!r} is of unknown rank; export the model without numbers of dimensions that depend on data"
             )
+        self.declare_sizes(value)
 
-    def _declare_output(self, value: ir.Value) -> Tensor | None:
+    def declare_sizes(self, value: ir.Value) -> None:
+        """Declares those sizes of a value that nobody knows yet."""
+        for name in unknown_sizes(value, self.known):
+            self.known[name] = ("", 0)
+            self.build.late_size(name)
+
+    def _refuse_sizes(self, node: ir.Node, outer: frozenset[str]) -> None:
+        """No step has assigned them."""
+        pending, shapes = self.build.pending - outer, [f"{v.name!r} of sizes {v.shape}" for v in node.outputs]
+        self.build.pending &= outer
+        raise Unsupported(
+            f"{', '.join(shapes)}: {', '.join(sorted(pending))} cannot be told before running; pin the inputs' sizes "
+            "with --shape NAME=…, or export the model without sizes that depend on data"
+        )
+
+    def declare_output(self, value: ir.Value) -> Tensor | None:
         """A buffer for a node's output; None where nothing wants it. What is read again later is no OUTPUT buffer."""
-        if not _is_wanted(value):
+        if not is_wanted(value):
             return None
-        if value.is_graph_output() and not value.uses() and value.name not in self.build.buffers:
+        result, taken = value in self.graph.outputs, value.name in self.build.buffers
+        if result and not value.uses() and not taken:
             tensor = self.build.declare(str(value.name), _type(value), shape_of(value), Kind.OUTPUT)
-        elif value.is_graph_output():
+        elif result or taken:
             tensor = self.build.temp(_type(value), shape_of(value), f"{value.name}.value")
         else:
             tensor = self.build.declare(str(value.name), _type(value), shape_of(value), Kind.TEMP)
@@ -154,10 +205,6 @@ class _Lowering:
         out = self.build.declare(name, source.type, source.shape, Kind.OUTPUT)
         self.build.compute(out, source.load)
         return name
-
-
-def _is_wanted(value: ir.Value) -> bool:
-    return bool(value.name) and (bool(value.uses()) or value.is_graph_output())
 
 
 def attributes(node: ir.Node) -> Mapping[str, Any]:

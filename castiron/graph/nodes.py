@@ -67,6 +67,39 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
     return found
 
 
+def captured(node: ir.Node) -> list[ir.Value]:
+    """The values that a node reads, those that its sub-graphs take from outside among them."""
+    found = [v for v in node.inputs if v is not None]
+    for body in bodies(node):
+        own = {*body.inputs, *body.initializers.values()}
+        for inner in body:
+            found += [v for v in captured(inner) if v not in own]
+            own.update(inner.outputs)
+        found += [v for v in body.outputs if v not in own]
+    return found
+
+
+def is_wanted(value: ir.Value) -> bool:
+    """Whether something reads a node's output."""
+    return bool(value.name) and (bool(value.uses()) or value.is_graph_output())
+
+
+def scanned(node: ir.Node, kind: str, count: int) -> list[tuple[int, bool]]:
+    """What a Scan takes slices of ("input") or stacks ("output"): along which axis, and whether from the end."""
+    axes = node.attributes.get_ints(f"scan_{kind}_axes", [0] * count)
+    directions = node.attributes.get_ints(f"scan_{kind}_directions", [0] * count)
+    return [(axis, bool(direction)) for axis, direction in zip(axes, directions)]
+
+
+def goes_on(body: ir.Graph) -> bool:
+    """Whether the condition that a Loop's body gives is always true: a constant, or the one it was given."""
+    value: ir.Value | None = body.outputs[0]
+    while value is not None and (made := value.producer()) is not None and is_standard(made, "Identity"):
+        value = made.inputs[0]
+    known = constant_of(value)
+    return value is body.inputs[1] or (known is not None and bool(known.all()))
+
+
 def weight_values(graph: ir.Graph) -> set[ir.Value]:
     """The values that depend on initializers alone, the initializers among them."""
     found = set(graph.initializers.values())

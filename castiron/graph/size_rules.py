@@ -11,6 +11,7 @@ import sympy
 from onnx_shape_inference import ShapeInferenceContext, _engine, _symbolic_shapes, check_inputs, registry
 
 from castiron.errors import Unsupported
+from castiron.graph import body_sizes
 from castiron.graph.nodes import constant_of
 from castiron.graph.upgrade import NEWEST
 from castiron.graph.written import expanded
@@ -161,12 +162,6 @@ def resize(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(dims), data.dtype)
 
 
-def loop(ctx: ShapeInferenceContext, node: ir.Node) -> None:
-    """A Loop may come without a number of turns, or without a condition."""
-    if None not in node.inputs[:2]:
-        _library("Loop")(ctx, node)
-
-
 def as_written(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     """An operator that its file writes in others: their sizes are its own."""
     inputs = [None if v is None else _stand_in(v) for v in node.inputs]
@@ -237,7 +232,7 @@ def _dim(e: sympy.Expr) -> Dim:
 RULES = {
     "ConstantOfShape": constant_of_shape,
     "Equal": equal,
-    "Loop": loop,
+    "Loop": body_sizes.loop,
     "Max": extreme,
     "Min": extreme,
     "Pad": pad,

@@ -16,7 +16,7 @@ import sympy
 from onnx_shape_inference import SYM_DATA_KEY, _symbolic_shapes
 
 from castiron.errors import ModelError, Unsupported
-from castiron.graph.nodes import graphs
+from castiron.graph.body_sizes import forget
 from castiron.graph.size_rules import RULES, as_written
 from castiron.graph.upgrade import NEWEST
 from castiron.ops.registry import operators
@@ -34,10 +34,7 @@ def infer_sizes(model: ir.Model) -> ir.Model:
                 f"input {value.name!r} has no number of dimensions; give its sizes with --shape {value.name}=…"
             )
     _register_rules()
-    for graph in graphs(model.graph):
-        for value in (v for node in graph for v in node.outputs):
-            value.shape, value.const_value = None, None
-            value.metadata_props.pop(SYM_DATA_KEY, None)
+    forget(model.graph)
     try:
         onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
     except (onnx_shape_inference.ShapeInferenceError, onnx_shape_inference.OpUsageError) as error:
@@ -110,6 +107,14 @@ def is_sized(value: ir.Value, known: Container[str]) -> bool:
     return value.shape is not None and all(
         isinstance(d, int) or (d.value is not None and all(str(s) in known for s in _expression(d).free_symbols))
         for d in value.shape
+    )
+
+
+def unknown_sizes(value: ir.Value, known: Container[str]) -> list[str]:
+    """The symbols of a value's sizes that are not among `known`."""
+    dims = [d for d in value.shape or () if not isinstance(d, int) and d.value is not None]
+    return list(
+        dict.fromkeys(str(s) for d in dims for s in sorted(_expression(d).free_symbols, key=str) if str(s) not in known)
     )
 
 

@@ -11,11 +11,13 @@ import onnx_ir as ir
 from castiron.graph.nodes import (
     add_initializer,
     constant_of,
+    goes_on,
     graphs,
     is_standard,
     move_in,
     remove,
     replace,
+    scanned,
     unique_names,
 )
 
@@ -76,9 +78,7 @@ def _scan(node: ir.Node) -> _Turns | None:
 
 
 def _scanned(node: ir.Node, kind: str, count: int) -> list[_Scanned]:
-    axes = node.attributes.get_ints(f"scan_{kind}_axes", [0] * count)
-    directions = node.attributes.get_ints(f"scan_{kind}_directions", [0] * count)
-    return [_Scanned(axis, bool(direction)) for axis, direction in zip(axes, directions)]
+    return [_Scanned(*way) for way in scanned(node, kind, count)]
 
 
 def _loop(node: ir.Node) -> _Turns | None:
@@ -87,19 +87,10 @@ def _loop(node: ir.Node) -> _Turns | None:
     count, condition = constant_of(node.inputs[0]), constant_of(node.inputs[1])
     runs = node.inputs[1] is None or (condition is not None and condition.all())
     states = [v for v in node.inputs[2:] if v is not None]
-    if count is None or not runs or not _goes_on(body) or len(states) != len(node.inputs) - 2:
+    if count is None or not runs or not goes_on(body) or len(states) != len(node.inputs) - 2:
         return None
     outputs = [_Scanned() for _ in body.outputs[1 + len(states) :]]
     return _Turns(node, body, max(0, int(count.reshape(()))), states, 2, 1, (), outputs)
-
-
-def _goes_on(body: ir.Graph) -> bool:
-    """Whether the condition that a Loop's body gives is always true: a constant, or the one it was given."""
-    value: ir.Value | None = body.outputs[0]
-    while value is not None and (made := value.producer()) is not None and is_standard(made, "Identity"):
-        value = made.inputs[0]
-    known = constant_of(value)
-    return value is body.inputs[1] or (known is not None and bool(known.all()))
 
 
 def _unroll(graph: ir.Graph, turns: _Turns) -> None:

@@ -13,6 +13,7 @@ from castiron.program.cost import flops, known, nbytes, total_flops, traffic
 from castiron.program.expr import Axis, Expr, polynomial, text
 from castiron.program.notes import Notes
 from castiron.program.planned import Planned, Storage
+from castiron.program.text import step_text
 from castiron.program.types import Compute, Group, Kernel, Kind, Program, Step, View, read, written
 
 Figure = int | str
@@ -150,14 +151,14 @@ def _rows(program: Program) -> tuple[Row, ...]:
 
 
 def _row(step: Step, program: Program) -> Row:
-    out = program.buffers[step.out if isinstance(step, Kernel) else written(step)[-1]]
+    shown = [program.buffers[step.out if isinstance(step, Kernel) else name] for name in written(step)[-1:]]
     return Row(
         step.name,
         _what(step),
         tuple(o.op for o in step.origins),
         tuple(o.node for o in step.origins),
         next((o.module for o in step.origins if o.module), ""),
-        f"{out.type.numpy().name} [{', '.join(map(spelled, out.shape))}]",
+        "".join(f"{out.type.numpy().name} [{', '.join(map(spelled, out.shape))}]" for out in shown),
         figure(flops(step)),
         figure(traffic(step, program)),
     )
@@ -169,8 +170,7 @@ def _what(step: Step) -> str:
         return f"{step.kernel} {sizes} over {inner or 1}" if step.axes else step.kernel
     if isinstance(step, Group):
         return f"{len(step.parts)} loops a row"
-    assert isinstance(step, Compute)
-    return "loops"
+    return "loops" if isinstance(step, Compute) else step_text(step)[0]
 
 
 def _extents(axes: Sequence[Axis]) -> str:

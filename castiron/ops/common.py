@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,6 +25,15 @@ ONE = constant(1)
 def fail(call: Call, why: str) -> NoReturn:
     """The node is valid, but nothing here compiles it."""
     raise Unsupported(f"{call.node.op_type} {call.node.name!r}: {why}")
+
+
+def with_output(call: Call, shape: Sequence[Expr]) -> Call:
+    """The call with memory in place of a first output that nothing wants (beside another that is wanted): of this shape,
+    of the first input's type."""
+    if call.outputs[0] is not None:
+        return call
+    unwanted = call.build.temp(call.input(0).type, shape, f"{call.node.name}.unwanted")
+    return replace(call, outputs=(unwanted, *call.outputs[1:]))
 
 
 def wide(type: DataType) -> DataType:

@@ -11,7 +11,8 @@ from onnx_ir import DataType
 
 from castiron.ops.common import fail, normal_axis, product, scalar_of, store_list
 from castiron.ops.registry import Call, Operator
-from castiron.program.expr import Expr, apply, cast, constant, select
+from castiron.program.expr import INT64, Expr, apply, cast, constant, select
+from castiron.program.scalar import FLOATS
 
 
 def _lower_shape(call: Call) -> None:
@@ -37,12 +38,27 @@ def _lower_constant(call: Call) -> None:
 def _lower_constant_of_shape(call: Call) -> None:
     value = call.attribute("value")
     number = 0 if value is None else np.asarray(value).reshape(()).item()
+    if call.build.pending:
+        call.sizes(*call.integers(0, "shape"))
     call.build.compute(call.out, lambda *index: constant(number, call.out.type))
 
 
 def _lower_range(call: Call) -> None:
-    start, delta = scalar_of(call.input(0)), scalar_of(call.input(2))
+    start, limit, delta = (scalar_of(call.input(n)) for n in range(3))
+    if call.build.pending:
+        call.sizes(_count(start, limit, delta))
     call.build.compute(call.out, lambda i: start + cast(i, call.out.type) * delta)
+
+
+def _count(start: Expr, limit: Expr, delta: Expr) -> Expr:
+    """How many steps from the start stay before the limit."""
+    if start.type in FLOATS:
+        ends = [cast(e, DataType.DOUBLE) for e in (start, limit, delta)]
+        count = cast(apply("ceil", (ends[1] - ends[0]) / ends[2]), INT64)
+    else:
+        first, last, step = (cast(e, INT64) for e in (start, limit, delta))
+        count = -apply("floordiv", first - last, step)
+    return apply("max", count, 0)
 
 
 def _lower_eye_like(call: Call) -> None:
@@ -53,6 +69,10 @@ def _lower_eye_like(call: Call) -> None:
 def _lower_one_hot(call: Call) -> None:
     indices, values, out = call.input(0), call.input(2), call.out
     axis = normal_axis(call, call.attribute("axis", -1), out.rank)
+    if call.build.pending:
+        sizes = list(indices.shape)
+        sizes.insert(axis, cast(scalar_of(call.input(1)), INT64))
+        call.sizes(*sizes)
     depth = out.shape[axis]
 
     def value(*index: Expr) -> Expr:

@@ -25,7 +25,10 @@ from castiron.ops.common import (
     renewed,
     saturated,
     scalar_of,
+    wide,
+    with_output,
 )
+from castiron.ops.random import flat_number, seed_of, uniform
 from castiron.ops.registry import Call, Case, Operator
 from castiron.program.expr import BOOL, Const, Expr, apply, bitcast, cast, constant, select
 from castiron.program.scalar import C_TYPES, FLOATS
@@ -181,17 +184,31 @@ def _lower_identity(call: Call) -> None:
 
 
 def _lower_dropout(call: Call) -> None:
-    ratio = call.optional(1)
-    training = call.optional(2) is not None and np.any(call.known(2, "training_mode"))
-    if training and (ratio is None or ratio.value is None or np.any(ratio.value)):
-        fail(call, "training mode; export the model for inference")
-    call.build.view(call.out, call.input(0))
-    if len(call.outputs) > 1 and call.outputs[1] is not None:
-        mask = call.outputs[1]
-        call.build.compute(mask, lambda *index: cast(constant(True, BOOL), mask.type))
+    """In training elements go by chance, and the others grow, so that the mean stays."""
+    call = with_output(call, call.input(0).shape)
+    x, out, build = call.input(0), call.out, call.build
+    mask = call.outputs[1] if len(call.outputs) > 1 else None
+    if call.optional(2) is None:
+        build.view(out, x)
+        if mask is not None:
+            build.compute(mask, lambda *index: cast(constant(True, BOOL), mask.type))
+        return
+    training = cast(scalar_of(call.input(2)), BOOL)
+    ratio = lifted(scalar_of(call.input(1))) if call.optional(1) is not None else constant(0.5, wide(x.type))
+    seed = seed_of(call)
 
+    def stays(*index: Expr) -> Expr:
+        drawn = uniform(flat_number(index, x.shape), seed, 0, ratio.type)
+        return apply("not", training) | (drawn >= ratio)
 
-# Upgrades -------------------------------------------------------------------------------------------------------------
+    def value(*index: Expr) -> Expr:
+        element = lifted(x.load(*index))
+        grown = element / (1 - cast(ratio, element.type))
+        return cast(select(training, select(stays(*index), grown, 0), element), out.type)
+
+    build.compute(out, value)
+    if mask is not None:
+        build.compute(mask, lambda *index: cast(stays(*index), mask.type))
 
 
 def _upgrade_binary(node: ir.Node, opset: int) -> list[ir.Node] | None:

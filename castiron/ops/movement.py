@@ -23,16 +23,37 @@ from castiron.ops.common import (
     integers,
     normal_axes,
     normal_axis,
+    product,
     renewed,
     scalar_of,
     static,
 )
 from castiron.ops.registry import Call, Case, Operator
-from castiron.program.expr import Expr, all_of, apply, cast, constant, select
+from castiron.program.builder import Tensor
+from castiron.program.expr import Expr, all_of, apply, cast, constant, loads, select, text
+from castiron.program.types import Equal
 
 
 def _lower_view(call: Call) -> None:
     call.build.view(call.out, call.input(0))
+
+
+def _lower_reshape(call: Call) -> None:
+    if call.build.pending:
+        x = call.input(0)
+        call.sizes(*_reshaped(call.integers(1, "shape"), x.shape, bool(call.attribute("allowzero", 0))))
+    _lower_view(call)
+
+
+def _reshaped(wanted: Sequence[Expr], shape: Sequence[Expr], allow_zero: bool) -> list[Expr]:
+    """The sizes: 0 keeps what there is, -1 is what is left."""
+    sizes = []
+    for dim, size in enumerate(wanted):
+        same = dim < len(shape) and not allow_zero and (static(size) is None or static(size) == 0)
+        sizes.append(select(apply("eq", size, 0), shape[dim], size) if same else size)
+    known = [ONE if static(s) == -1 else s if static(s) is not None else select(s < 0, ONE, s) for s in sizes]
+    rest = apply("floordiv", product(shape), apply("max", product(known), 1))
+    return [s if static(s) not in (None, -1) else select(s < 0, rest, s) for s in sizes]
 
 
 def _lower_transpose(call: Call) -> None:
@@ -86,21 +107,39 @@ def _slice_start(start: Expr, step: int, extent: Expr) -> Expr:
 
 def _lower_slice(call: Call) -> None:
     x = call.input(0)
-    starts = call.integers(1, "starts")
+    starts, ends = call.integers(1, "starts"), call.integers(2, "ends")
     axes = [static(a) for a in call.integers(3, "axes")] if call.optional(3) else list(range(len(starts)))
     steps = [static(s) for s in call.integers(4, "steps")] if call.optional(4) else [1] * len(starts)
     if None in axes or None in steps:
         fail(call, "axes and steps must be known at build")
-    moved = {}
-    for start, axis, step in zip(starts, axes, steps, strict=True):
+    moved: dict[int, tuple[Expr, int]] = {}
+    sizes = list(x.shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         assert axis is not None and step is not None
         axis = normal_axis(call, axis, x.rank)
-        moved[axis] = (_slice_start(start, step, x.shape[axis]), step)
+        extent = x.shape[axis]
+        moved[axis] = (call.build.natural(_slice_start(start, step, extent), f"{call.out.name}.start"), step)
+        sizes[axis] = _slice_size(start, end, step, extent)
+    call.sizes(*sizes)
 
     def value(*index: Expr) -> Expr:
         return x.load(*(moved[d][0] + i * moved[d][1] if d in moved else i for d, i in enumerate(index)))
 
     call.build.compute(call.out, value)
+
+
+def _slice_size(start: Expr, end: Expr, step: int, extent: Expr) -> Expr:
+    """The number of elements, bounds clamped as the specification says."""
+    low, high = (ZERO, extent) if step > 0 else (ZERO, extent - 1)
+    first = _clamped(start, extent, low, high)
+    last = _clamped(end, extent, low if step > 0 else constant(-1), high)
+    length = last - first if step > 0 else first - last
+    return apply("max", apply("floordiv", length + (abs(step) - 1), constant(abs(step))), 0)
+
+
+def _clamped(bound: Expr, extent: Expr, low: Expr, high: Expr) -> Expr:
+    from_front = select(bound < 0, bound + extent, bound)
+    return apply("max", apply("min", from_front, high), low)
 
 
 def _reflected(i: Expr, extent: Expr, before: Expr, after: Expr) -> Expr:
@@ -122,9 +161,17 @@ def _padded_index(mode: str, i: Expr, extent: Expr, before: Expr, after: Expr) -
     return apply("max", apply("min", i, extent - 1), 0) if mode == "edge" else i
 
 
+def _signed(call: Call, value: Expr) -> Expr:
+    """A number that data give, which may be negative, as a difference of two sizes."""
+    if not loads(value):
+        return value
+    up, down = (call.build.natural(apply("max", v, 0), f"{call.out.name}.pad") for v in (value, -value))
+    return up - down
+
+
 def _lower_pad(call: Call) -> None:
     x, mode = call.input(0), call.attribute("mode", "constant")
-    pads = call.integers(1, "pads")
+    pads = [_signed(call, p) for p in call.integers(1, "pads")]
     given = [static(a) for a in call.integers(3, "axes")] if call.optional(3) else list(range(x.rank))
     axes = normal_axes(call, [a for a in given if a is not None], x.rank)
     if len(pads) != 2 * len(axes):
@@ -132,6 +179,7 @@ def _lower_pad(call: Call) -> None:
     after = dict(zip(axes, pads[len(axes) :], strict=True))
     before = {a: p for a, p in zip(axes, pads, strict=False) if p is not ZERO or after[a] is not ZERO}
     fill = constant(0, x.type) if call.optional(2) is None else scalar_of(call.input(2))
+    call.sizes(*(size + before.get(d, ZERO) + after.get(d, ZERO) for d, size in enumerate(x.shape)))
 
     def value(*index: Expr) -> Expr:
         inside, place = [], list(index)
@@ -148,11 +196,45 @@ def _lower_pad(call: Call) -> None:
 
 def _lower_expand(call: Call) -> None:
     x = call.input(0)
+    if call.build.pending:
+        _expand_by_data(call, x)
+        return
     call.build.compute(call.out, lambda *index: x.broadcast(index))
+
+
+def _expand_by_data(call: Call, x: Tensor) -> None:
+    """A wanted size of 1 keeps what there is; what there is is repeated where it is 1, which the run may tell too."""
+    wanted = call.integers(1, "shape")
+    own = [ONE] * (len(wanted) - x.rank) + list(x.shape)
+    wanted = (ONE,) * (x.rank - len(wanted)) + tuple(wanted)
+    sizes = [_broadcast_size(a, b) for a, b in zip(own, wanted, strict=True)]
+    call.sizes(*sizes)
+    out = call.out.shape
+    for have, size in zip(own, out, strict=True):
+        unlike = apply("min", apply("max", have - 1, 1 - have), 1) * (have - size)
+        call.build.require(Equal(unlike, ZERO, f"Expand {call.node.name!r} needs {text(have)} to be 1 or {text(size)}"))
+
+    def value(*index: Expr) -> Expr:
+        inner = zip(index[len(index) - x.rank :], x.shape, strict=True)
+        return x.load(
+            *(ZERO if static(n) == 1 else i if static(n) is not None else apply("min", i, n - 1) for i, n in inner)
+        )
+
+    call.build.compute(call.out, value)
+
+
+def _broadcast_size(have: Expr, wanted: Expr) -> Expr:
+    if static(wanted) == 1:
+        return have
+    if static(have) == 1:
+        return wanted
+    return select(apply("eq", wanted, 1), have, wanted)
 
 
 def _lower_tile(call: Call) -> None:
     x = call.input(0)
+    if call.build.pending:
+        call.sizes(*(n * size for n, size in zip(call.integers(1, "repeats"), x.shape, strict=True)))
 
     def value(*index: Expr) -> Expr:
         same = [out is size for out, size in zip(call.out.shape, x.shape, strict=True)]
@@ -290,7 +372,7 @@ OPERATORS = (
             Case("wrap", (_X, _i(1, 0, 3, 1, 2, 5)), {"mode": "wrap"}),
         ),
     ),
-    Operator("Reshape", _lower_view, upgrade=_upgrade_reshape),
+    Operator("Reshape", _lower_reshape, upgrade=_upgrade_reshape),
     Operator("ReverseSequence", _lower_reverse_sequence),
     Operator(
         "Slice",

@@ -18,7 +18,6 @@ import onnx_ir as ir
 from castiron.errors import Unsupported
 from castiron.ops.common import (
     ZERO,
-    fail,
     integer,
     kept,
     lifted,
@@ -28,6 +27,7 @@ from castiron.ops.common import (
     renewed,
     rows_of,
     temp_like,
+    with_output,
 )
 from castiron.ops.elementwise import power
 from castiron.ops.registry import Call, Case, Operator
@@ -83,7 +83,8 @@ def _one_over_root(call: Call, x: Tensor, axes: Sequence[int], value: Callable[.
 def _lower_batch(call: Call) -> None:
     """x * a + b with a and b of the channels: the form PyTorch computes, and a convolution can take in."""
     if call.attribute("training_mode", 0):
-        fail(call, "training mode; export the model for inference")
+        _lower_batch_training(call)
+        return
     x, scale, bias, mean, variance = (call.input(i) for i in range(5))
     build, epsilon = call.build, call.attribute("epsilon", 1e-5)
     a = temp_like(build, x, "scale", scale.shape)
@@ -102,7 +103,32 @@ def _lower_batch(call: Call) -> None:
     build.compute(call.out, value)
 
 
+def _lower_batch_training(call: Call) -> None:
+    """By the statistics of the batch; the running ones move towards them by 1 - momentum."""
+    x, keep = call.input(0), float(call.attribute("momentum", 0.9))
+    axes = tuple(d for d in range(x.rank) if d != 1)
+    mean, away, variance = _centered(call, x, axes)
+    inverse = _one_over_root(call, x, axes, variance)
+
+    def value(*index: Expr) -> Expr:
+        scale, bias = (lifted(call.input(i).load(index[1])) for i in (1, 2))
+        return cast(away(*index) * inverse.load(*_row(index, axes)) * scale + bias, call.out.type)
+
+    call.build.compute(call.out, value)
+    row = [ZERO] * x.rank
+    for output, number, found in zip(call.outputs[1:], (3, 4), (mean.load, variance), strict=False):
+        if output is None:
+            continue
+
+        def moved(c: Expr, number: int = number, found: Callable[..., Expr] = found, out: Tensor = output) -> Expr:
+            now = found(*row[:1], c, *row[2:])
+            return cast(lifted(call.input(number).load(c)) * keep + now * (1 - keep), out.type)
+
+        call.build.compute(output, moved)
+
+
 def _lower_layer(call: Call) -> None:
+    call = with_output(call, call.input(0).shape)
     x, bias = call.input(0), call.optional(2)
     axes = tuple(range(normal_axis(call, call.attribute("axis", -1), x.rank), x.rank))
     mean, away, variance = _centered(call, x, axes)

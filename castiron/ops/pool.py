@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from castiron.ops.common import lifted, product, wide
+from castiron.ops.common import lifted, product, wide, with_output
 from castiron.ops.elementwise import power
 from castiron.ops.registry import Call, Case, Operator
 from castiron.ops.windows import Window, windows
@@ -36,6 +36,7 @@ def _element(
 
 
 def _lower_max_pool(call: Call) -> None:
+    call = with_output(call, next(t.shape for t in call.outputs if t is not None))
     spans, x = _windows(call), call.input(0)
     taps = call.build.axes([s.taps for s in spans])
     border = constant(scalar.neutral("max", x.type), x.type)

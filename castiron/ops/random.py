@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import pi
 
 import onnx_ir as ir
@@ -37,6 +37,14 @@ def _mixed(x: Expr) -> Expr:
         x = apply("bitxor", x, apply("shr", x, shift))
         x = x if factor is None else x * factor
     return x
+
+
+def flat_number(index: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """The number of an element in row-major order."""
+    number: Expr = constant(0)
+    for i, size in zip(index, shape, strict=True):
+        number = number * size + i
+    return number
 
 
 def bits(number: Expr, seed: int, stream: int) -> Expr:
@@ -67,10 +75,7 @@ def _lower(draw: Callable[[Expr, Call], Expr]) -> Callable[[Call], None]:
         out = call.out
 
         def value(*index: Expr) -> Expr:
-            number: Expr = constant(0)
-            for i, size in zip(index, out.shape, strict=True):
-                number = number * size + i
-            return cast(draw(number, call), out.type)
+            return cast(draw(flat_number(index, out.shape), call), out.type)
 
         call.build.compute(out, value)
 

@@ -11,6 +11,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import onnx_ir as ir
 from castiron.errors import Unsupported
 from castiron.ops.body import Body
 from castiron.program.builder import Builder, Tensor
-from castiron.program.expr import Expr, constant
+from castiron.program.expr import INT64, Const, Expr, Var, cast, constant
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,25 @@ class Call:
             raise Unsupported(f"{where} must be known at build")
         return tensor.value
 
+    def sizes(self, *values: Expr, output: int = 0, hint: str = "size") -> None:
+        """What data say of the shape of an output: `values` for its dimensions, as far as nobody knows them yet."""
+        out = self.outputs[output]
+        if out is not None:
+            pending = {d: v for d, v in zip(out.shape, values, strict=True) if isinstance(d, Var)}
+            self.build.assign(
+                {d: v for d, v in pending.items() if d.name in self.build.pending}, hint=f"{out.name}.{hint}"
+            )
+
     def integers(self, number: int, why: str = "") -> tuple[Expr, ...]:
-        """The elements of integer input `number` in row-major order, known at build or from sizes; else Unsupported."""
+        """The elements of integer input `number` in row-major order: known at build, or from sizes, or from data.
+
+        Unsupported where nobody knows how many there are."""
         tensor = self.input(number)
         if tensor.value is None and tensor.elements is not None:
             return tensor.elements
+        if tensor.value is None and tensor.rank <= 1 and all(isinstance(d, Const) for d in tensor.shape):
+            counts = [range(int(d.value)) for d in tensor.shape if isinstance(d, Const)]
+            return tuple(cast(tensor.load(*map(constant, at)), INT64) for at in product(*counts))
         value = self.known(number, why)
         assert value is not None
         return tuple(constant(int(v)) for v in value.flat)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import floor
 
 import numpy as np
 import onnx_ir as ir
@@ -19,7 +20,7 @@ from onnx_ir import DataType
 from castiron.ops.common import ZERO, constant_node, fail, lifted, normal_axes, renewed, static, wide
 from castiron.ops.registry import Call, Case, Operator
 from castiron.program.builder import Builder, Tensor
-from castiron.program.expr import BOOL, INT64, Const, Expr, apply, cast, constant, select
+from castiron.program.expr import BOOL, INT64, Const, Expr, Reduce, apply, cast, constant, select
 
 DOUBLE = DataType.DOUBLE
 
@@ -115,14 +116,15 @@ def _nearest(mode: str, x: Expr) -> Expr:
 
 def cubic(t: Expr, a: float) -> list[Expr]:
     """Keys' kernel at distances 1 + t, t, 1 - t, 2 - t."""
+    return [_far(t + 1, a), _near(t, a), _near(1 - t, a), _far(2 - t, a)]
 
-    def near(d: Expr) -> Expr:
-        return (d * (a + 2) - (a + 3)) * d * d + 1
 
-    def far(d: Expr) -> Expr:
-        return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+def _near(d: Expr, a: float) -> Expr:
+    return (d * (a + 2) - (a + 3)) * d * d + 1
 
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+def _far(d: Expr, a: float) -> Expr:
+    return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
 
 
 # Reading the node -----------------------------------------------------------------------------------------------------
@@ -202,9 +204,9 @@ def _tables(build: Builder, axis: int, s: Sampling, type: DataType) -> list[Tap]
 
 
 def _lower(call: Call) -> None:
-    if call.attribute("antialias", 0):
-        fail(call, "antialias")
     x, samplings = call.input(0), _samplings(call)
+    if call.attribute("antialias", 0) and samplings and call.attribute("mode", "nearest") != "nearest":
+        return _lower_antialias(call, x, samplings)
     factors = {axis: s.factor() for axis, s in samplings.items()}
     if all(f is not None for f in factors.values()):
         return _repeat(call, x, {axis: f for axis, f in factors.items() if f is not None})
@@ -238,6 +240,62 @@ def _weighted(x: Tensor, index: list[Expr], axes: Sequence[int], tables: dict[in
         total = term if total is None else total + term
     assert total is not None
     return total
+
+
+def _lower_antialias(call: Call, x: Tensor, samplings: dict[int, Sampling]) -> None:
+    """Where a dimension shrinks, its kernel is as much wider: a sum over all taps of all dimensions."""
+    build, type = call.build, wide(x.type)
+    places, weights = {}, {}
+    for axis, s in samplings.items():
+        scale = float(s.scale.value) if isinstance(s.scale, Const) else None
+        if scale is None:
+            fail(call, "antialias with sizes that are not known at build")
+        places[axis], weights[axis] = _wide_tables(build, axis, s, min(scale, 1.0), type)
+
+    def value(*index: Expr) -> Expr:
+        source, factor = list(index), None
+        axes = build.axes([places[axis].shape[1] for axis in sorted(places)])
+        for axis, tap in zip(sorted(places), axes, strict=True):
+            source[axis] = places[axis].load(index[axis], tap.var)
+            weight = weights[axis].load(index[axis], tap.var)
+            factor = weight if factor is None else factor * weight
+        assert factor is not None
+        return cast(Reduce("sum", axes, lifted(x.load(*source)) * factor), x.type)
+
+    build.compute(call.out, value)
+
+
+def _wide_tables(build: Builder, axis: int, s: Sampling, scale: float, type: DataType) -> tuple[Tensor, Tensor]:
+    """[out, taps]: where the taps of each output are, and their weights, which add up to 1."""
+    name, reach, a = f"{s.call.out.name}.dim{axis}", s.taps // 2, float(s.call.attribute("cubic_coeff_a", -0.75))
+    first = floor(-reach / scale) + 1
+    taps = 2 * (1 - first)
+    outside = bool(s.call.attribute("exclude_outside", 0))
+
+    def place(i: Expr, tap: Expr) -> Expr:
+        return cast(apply("floor", s.coordinate(i)), INT64) + tap + first
+
+    def weight(i: Expr, tap: Expr) -> Expr:
+        x = s.coordinate(i)
+        away = apply("abs", (cast(tap + first, DOUBLE) - (x - apply("floor", x))) * scale)
+        found = apply("max", 1 - away, 0) if reach == 1 else _keys(away, a)
+        at = place(i, tap)
+        return select((at >= 0) & (at < s.size), found, 0) if outside else found
+
+    places = build.temp(INT64, (s.out, taps), f"{name}.taps")
+    build.compute(places, lambda i, tap: apply("max", apply("min", place(i, tap), s.size - 1), 0))
+    raw, total = build.temp(DOUBLE, places.shape, f"{name}.raw"), build.temp(DOUBLE, (s.out,), f"{name}.total")
+    build.compute(raw, weight)
+    (along,) = build.axes([taps])
+    build.compute(total, lambda i: Reduce("sum", (along,), raw.load(i, along.var)))
+    weights = build.temp(type, places.shape, f"{name}.weights")
+    return places, build.compute(weights, lambda i, tap: cast(raw.load(i, tap) / total.load(i), type))
+
+
+def _keys(d: Expr, a: float) -> Expr:
+    """Keys' kernel at a distance."""
+    near, far = _near(d, a), _far(d, a)
+    return select(d <= 1, near, select(d < 2, far, 0))
 
 
 def _repeat(call: Call, x: Tensor, factors: dict[int, int]) -> None:

@@ -14,7 +14,7 @@ from functools import reduce
 from operator import mul
 
 from castiron.errors import ModelError
-from castiron.program.edit import leaves
+from castiron.program.edit import Names, leaves
 from castiron.program.expr import (
     Apply,
     Axis,
@@ -33,23 +33,34 @@ from castiron.program.expr import (
     polynomial,
     text,
 )
+from castiron.program.flow import nesting
 from castiron.program.kernels import KERNELS, PANEL
-from castiron.program.types import Compute, Equal, Kernel, Program, Step, View
+from castiron.program.types import Compute, Equal, Kernel, Program, Require, Step, View, late_sizes
 
 _DEPTH = 4
 _ARITHMETIC = frozenset({"add", "sub", "mul", "neg", "floordiv", "mod", "min", "max"})
 
 
 def bounds(program: Program) -> Program:
-    """The program with what its loads, stores and sizes require of the inputs. Raises ModelError where nothing fits."""
+    """The program with what its loads, stores and sizes require of the inputs, and of sizes that only data tell where these
+    are known. Raises ModelError where nothing fits."""
     found = {(e.left, e.right): e for e in program.requires}
-    for step in program.steps:
+    late, names, within = late_sizes(program), Names(program), nesting(program.steps).within
+    steps: list[Step] = []
+    asked: set[tuple[Expr, Expr, tuple[int, ...]]] = set()
+    for number, step in enumerate(program.steps):
         for leaf in leaves(step):
             for equal in _required(leaf, program):
+                key = (equal.left, equal.right)
                 if isinstance(equal.left, Const) and isinstance(equal.right, Const):
                     raise ModelError(equal.message)
-                found.setdefault((equal.left, equal.right), equal)
-    return replace(program, requires=tuple(found.values()))
+                if (free_variables(equal.left) | free_variables(equal.right)).isdisjoint(late):
+                    found.setdefault(key, equal)
+                elif (*key, within[number]) not in asked:
+                    asked.add((*key, within[number]))
+                    steps.append(Require(names.step(f"{step.name}.require"), equal, step.origins))
+        steps.append(step)
+    return replace(program, requires=tuple(found.values()), steps=tuple(steps))
 
 
 def _required(step: Compute | Kernel | View, program: Program) -> Iterator[Equal]:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from onnx_ir import DataType
 
-from castiron.program.expr import Acc, Axis, Const, Expr, Load, Var, constant
+from castiron.program.expr import Acc, Axis, Const, Expr, Load, Var, constant, free_variables, loads
 from castiron.program.notes import Note, silent
-from castiron.program.types import Buffer, Compute, Equal, Kernel, Kind, Origin, Program, Shape, Size, Step, View
+from castiron.program.types import (
+    Assign,
+    Buffer,
+    Compute,
+    Control,
+    Equal,
+    Flow,
+    Kernel,
+    Kind,
+    Origin,
+    Program,
+    Require,
+    Shape,
+    Size,
+    Step,
+    View,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,9 @@ class Builder:
         self.sizes: list[Size] = []
         self.requires: list[Equal] = []
         self.origin: tuple[Origin, ...] = ()
+        self.late: set[str] = set()  # sizes that only the run tells
+        self.pending: set[str] = set()  # those of them that no step has assigned yet
+        self._roots: dict[str, str] = {}
         self._axes = 0
         self._steps: set[str] = set()
 
@@ -127,7 +146,64 @@ class Builder:
         """`out` is `of` under another shape."""
         self._check_type(out, of.type)
         self.steps.append(View(self._name(out.name), out.name, of.name, self.origin))
+        self._roots[out.name] = self._roots.get(of.name, of.name)
         return out
+
+    # what data decide
+
+    def late_size(self, name: str) -> Expr:
+        """A size of this name that a later `assign` sets."""
+        self.sizes.append(Size(name, late=True))
+        self.late.add(name)
+        self.pending.add(name)
+        return Var(name)
+
+    def new_size(self, hint: str) -> Expr:
+        """The same under a name that starts with `hint`."""
+        return self.late_size(self._unique(hint, {s.name for s in self.sizes}))
+
+    def natural(self, value: Expr, hint: str) -> Expr:
+        """`value`, which is not negative and holds elements of tensors, as a size: computed once, here."""
+        if not loads(value):
+            return value
+        size = self.new_size(hint)
+        self.assign({size: value})
+        return size
+
+    def assign(
+        self,
+        sizes: Mapping[Expr, Expr],
+        moves: Sequence[tuple[Tensor, Tensor]] = (),
+        appends: Sequence[tuple[Tensor, Tensor]] = (),
+        hint: str = "sizes",
+    ) -> None:
+        """Gives sizes and states new values, all at once (types.Assign)."""
+        named = tuple((size.name, value) for size, value in sizes.items() if isinstance(size, Var))
+        pairs = [tuple((to.name, self._movable(of).name) for to, of in p) for p in (moves, appends)]
+        if named or any(pairs):
+            self.steps.append(Assign(self._name(hint), named, pairs[0], pairs[1], self.origin))
+        self.pending.difference_update(name for name, _ in named)
+
+    def _movable(self, tensor: Tensor) -> Tensor:
+        """A tensor of these elements that is no state: states move all at once, none reads another's new elements."""
+        if self.buffers[self._roots.get(tensor.name, tensor.name)].kind != Kind.STATE:
+            return tensor
+        return self.compute(self.temp(tensor.type, tensor.shape, f"{tensor.name}.old"), tensor.load)
+
+    def state(self, type: DataType, shape: Sequence[Expr | int], hint: str) -> Tensor:
+        """Memory that `assign` stores into."""
+        return self.declare(self._unique(hint, self.buffers), type, shape, Kind.STATE)
+
+    def require(self, equal: Equal) -> None:
+        """Ends the run where two sizes differ: before it starts, or where the last of them is known."""
+        if (free_variables(equal.left) | free_variables(equal.right)).isdisjoint(self.late):
+            self.requires.append(equal)
+        else:
+            self.steps.append(Require(self._name("require"), equal, self.origin))
+
+    def control(self, flow: Flow, condition: Expr | None = None) -> None:
+        """A border of a branch or loop."""
+        self.steps.append(Control(self._name(flow.value), flow, condition, self.origin))
 
     def tile_kernel(
         self,

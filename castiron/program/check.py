@@ -6,11 +6,30 @@ from collections.abc import Iterable
 
 from castiron.errors import InternalError
 from castiron.program import scalar
-from castiron.program.edit import bound, elements, expressions, leaves, writers
+from castiron.program.edit import bound, elements, leaves, writers
 from castiron.program.expr import BOOL, INT64, Acc, Apply, Axis, Expr, Load, Reduce, Var, free_variables, linear, nodes
+from castiron.program.flow import nesting
 from castiron.program.kernels import KERNELS
+from castiron.program.stages import assigned
 from castiron.program.text import text
-from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Step, View, read, written
+from castiron.program.types import (
+    Assign,
+    Buffer,
+    Compute,
+    Control,
+    Flow,
+    Group,
+    Kernel,
+    Kind,
+    Program,
+    Require,
+    Step,
+    View,
+    expressions,
+    late_sizes,
+    read,
+    written,
+)
 
 
 class _Fault(Exception):
@@ -27,6 +46,7 @@ def check(program: Program) -> None:
         _check_declarations(program)
     except _Fault as fault:
         raise InternalError(f"program {program.name}: {fault}", f"{text(program)}\n{fault}\n") from None
+    nesting(program.steps)
     checker = _Checker(program)
     for number, step in enumerate(program.steps):
         try:
@@ -56,6 +76,7 @@ def _check_declarations(program: Program) -> None:
     for size in program.sizes:
         _require(size.name not in sizes, f"size {size.name!r} is declared twice")
         if size.value is not None:
+            _require(not size.late, f"size {size.name!r} is assigned and computed")
             _require(free_variables(size.value) <= sizes, f"size {size.name!r} depends on sizes that come later")
         sizes.add(size.name)
     for equal in program.requires:
@@ -82,10 +103,13 @@ class _Checker:
         self.program = program
         self.sizes = frozenset(s.name for s in program.sizes)
         self.last_store = {name: found[-1] for name, found in writers(program.steps).items()}
-        self.equal = {(e.left, e.right) for e in program.requires}
+        required = [*program.requires, *(s.equal for s in program.steps if isinstance(s, Require))]
+        self.equal = {(e.left, e.right) for e in required}
         self.stored: set[str] = set()
         self.axes: dict[str, Axis] = {}
         self.names: set[str] = set()
+        self.unknown = set(late_sizes(program))
+        self.sets: dict[str, tuple[str, ...]] = {}
 
     def step(self, number: int, step: Step) -> None:
         _require(step.name not in self.names, f"a second step of the name {step.name!r}")
@@ -103,6 +127,9 @@ class _Checker:
                 self._kernel(leaf)
         if isinstance(step, Group):
             self._group(step)
+        if isinstance(step, Assign | Require | Control):
+            self._decision(step)
+        self._known(step)
         self._writes(step)
 
     def buffer(self, name: str) -> Buffer:
@@ -123,7 +150,9 @@ class _Checker:
     def _reads(self, number: int, step: Step) -> None:
         for name in read(step):
             kind = self.buffer(name).kind
-            if kind in (Kind.INPUT, Kind.WEIGHT, Kind.CONSTANT) or (
+            if kind == Kind.STATE:
+                _require(name in self.stored, f"state {name!r} is read before it is stored")
+            if kind in (Kind.INPUT, Kind.WEIGHT, Kind.CONSTANT, Kind.STATE) or (
                 kind == Kind.PACKED and name not in self.last_store
             ):
                 continue
@@ -136,9 +165,44 @@ class _Checker:
     def _writes(self, step: Step) -> None:
         for name in written(step):
             kind = self.buffer(name).kind
-            _require(kind in (Kind.OUTPUT, Kind.TEMP, Kind.PACKED), f"stores into the {kind.value} {name!r}")
+            allowed = (Kind.STATE,) if isinstance(step, Assign) else (Kind.OUTPUT, Kind.TEMP, Kind.PACKED)
+            _require(kind in allowed, f"stores into the {kind.value} {name!r}")
             _require(not isinstance(step, View) or name not in self.stored, f"{name!r} is a view and stored as well")
             self.stored.add(name)
+
+    def _decision(self, step: Assign | Require | Control) -> None:
+        """Steps that are no work on elements."""
+        for e in expressions(step):
+            free = free_variables(e) - self.sizes
+            _require(not free, f"variable {min(free, default='')!r} is not bound")
+            for node in nodes(e):
+                self._node(node, False)
+        if isinstance(step, Control):
+            asks = step.flow in (Flow.IF, Flow.WHILE)
+            _require((step.condition is not None) == asks, f"{step.flow.value} with the wrong condition")
+            _require(step.condition is None or step.condition.type == BOOL, "the condition is no BOOL")
+        if isinstance(step, Assign):
+            self._assign(step)
+
+    def _assign(self, step: Assign) -> None:
+        names = assigned(step)
+        late = late_sizes(self.program)
+        for name, value in step.sizes:
+            _require(name in late, f"{name!r} is no size that data tell")
+            _require(value.type == INT64, f"size {name!r} is no INT64")
+            _require(self.sets.setdefault(name, names) == names, f"size {name!r} is assigned with others elsewhere")
+        for state, source in (*step.moves, *step.appends):
+            of, to = self.buffer(source), self.buffer(state)
+            _require(to.kind == Kind.STATE and of.kind != Kind.STATE, f"{source!r} cannot move to {state!r}")
+            _require(of.type == to.type, f"{source!r} and {state!r} differ in type")
+        self.unknown.difference_update(names)
+
+    def _known(self, step: Step) -> None:
+        """Sizes are assigned before a step needs them."""
+        shapes = [e for n in (*read(step), *written(step)) for e in self.buffer(n).shape]
+        for e in (*expressions(step), *shapes):
+            missing = free_variables(e) & self.unknown
+            _require(not missing, f"size {min(missing, default='')!r} is needed before it is assigned")
 
     def _view(self, step: View) -> None:
         out, of = self.buffer(step.out), self.buffer(step.of)

@@ -9,7 +9,21 @@ import numpy as np
 
 from castiron.program import scalar
 from castiron.program.expr import Apply, Axis, Const, Expr, Reduce, constant, nodes, substitute
-from castiron.program.types import Buffer, Compute, Group, Kernel, Program, Shape, Step, View, read, written
+from castiron.program.types import (
+    Assign,
+    Buffer,
+    Compute,
+    Control,
+    Group,
+    Kernel,
+    Program,
+    Require,
+    Shape,
+    Step,
+    View,
+    read,
+    written,
+)
 
 
 def product(sizes: Shape | tuple[Expr, ...]) -> Expr:
@@ -24,7 +38,7 @@ def extent(axes: tuple[Axis, ...]) -> Expr:
 
 def flops(step: Step) -> Expr:
     """Floating-point operations of a step; a kernel's multiply-add counts two, integer arithmetic none."""
-    if isinstance(step, View):
+    if isinstance(step, View | Assign | Require | Control):
         return constant(0)
     if isinstance(step, Group):
         return reduce(lambda a, b: a + b, (flops(p) for p in step.parts), constant(0))
@@ -47,15 +61,15 @@ def _operations(value: Expr) -> Expr:
 
 def traffic(step: Step, program: Program) -> Expr:
     """Bytes of the buffers that a step reads, each counted once, and of the elements that it stores."""
-    if isinstance(step, View):
+    if isinstance(step, View | Require | Control):
         return constant(0)
     return reduce(lambda a, b: a + b, (nbytes(program.buffers[n]) for n in read(step)), _stored(step, program))
 
 
-def _stored(step: Compute | Group | Kernel, program: Program) -> Expr:
+def _stored(step: Compute | Group | Kernel | Assign, program: Program) -> Expr:
     if isinstance(step, Group):
         return reduce(lambda a, b: a + b, (_stored(p, program) for p in step.parts), constant(0))
-    if step.value is None:
+    if isinstance(step, Assign) or step.value is None:
         return reduce(lambda a, b: a + b, (nbytes(program.buffers[n]) for n in written(step)), constant(0))
     return extent(step.axes) * _width(program.buffers[step.out])
 
@@ -80,9 +94,12 @@ def total_flops(program: Program) -> Expr:
 
 
 def flops_on(program: Program, inputs: Mapping[str, np.ndarray]) -> int:
-    """Of all steps, with the sizes that these inputs give."""
+    """Of all steps, with the sizes that these inputs give; sizes that only data tell count as 1."""
     sizes: dict[str, Expr] = {}
     for size in program.sizes:
+        if size.late:
+            sizes[size.name] = constant(1)
+            continue
         value = size.value if size.value is not None else constant(inputs[size.input].shape[size.dim])
         sizes[size.name] = substitute(value, sizes)
     return known(substitute(total_flops(program), sizes)) or 0

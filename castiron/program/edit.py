@@ -21,28 +21,30 @@ from castiron.program.expr import (
     polynomial,
     rewrite,
 )
-from castiron.program.types import Compute, Group, Kernel, Program, Shape, Step, View, read, written
+from castiron.program.types import (
+    Assign,
+    Compute,
+    Control,
+    Group,
+    Kernel,
+    Program,
+    Require,
+    Shape,
+    Step,
+    View,
+    expressions,
+    read,
+    written,
+)
 
 Leaf = Compute | Kernel | View
 
 
 def leaves(step: Step) -> tuple[Leaf, ...]:
-    """The step itself, or the parts of a Group."""
-    return step.parts if isinstance(step, Group) else (step,)
-
-
-def expressions(step: Step) -> list[Expr]:
-    """Everything that a step evaluates: indices, values, operands that are loads."""
-    found: list[Expr] = []
-    for leaf in leaves(step):
-        if isinstance(leaf, View):
-            continue
-        found += leaf.index
-        if leaf.value is not None:
-            found.append(leaf.value)
-        if isinstance(leaf, Kernel):
-            found += [o for _, o in leaf.operands if isinstance(o, Expr)]
-    return found
+    """The step itself, or the parts of a Group; nothing of steps that are no work on elements (Assign, Require, Control)."""
+    if isinstance(step, Group):
+        return step.parts
+    return (step,) if isinstance(step, Compute | Kernel | View) else ()
 
 
 def map_expressions(step: Step, change: Callable[[Expr], Expr]) -> Step:
@@ -51,6 +53,13 @@ def map_expressions(step: Step, change: Callable[[Expr], Expr]) -> Step:
         return step
     if isinstance(step, Group):
         return replace(step, parts=tuple(map_part(p, change) for p in step.parts))
+    if isinstance(step, Assign):
+        return replace(step, sizes=tuple((name, change(value)) for name, value in step.sizes))
+    if isinstance(step, Require):
+        equal = replace(step.equal, left=change(step.equal.left), right=change(step.equal.right))
+        return replace(step, equal=equal)
+    if isinstance(step, Control):
+        return step if step.condition is None else replace(step, condition=change(step.condition))
     if isinstance(step, Compute):
         return map_part(step, change)
     index = tuple(change(i) for i in step.index)
@@ -76,6 +85,9 @@ def renamed(step: Step, names: Mapping[str, str]) -> Step:
     if isinstance(step, Kernel):
         operands = tuple((n, names.get(o, o) if isinstance(o, str) else o) for n, o in step.operands)
         step = replace(step, operands=operands)
+    if isinstance(step, Assign):
+        moves, appends = (tuple((to, names.get(of, of)) for to, of in pairs) for pairs in (step.moves, step.appends))
+        step = replace(step, moves=moves, appends=appends)
     return map_loads(step, lambda n: Load(names[n.buffer], n.index, n.type) if n.buffer in names else None)
 
 

@@ -28,6 +28,7 @@ from castiron.program.expr import (
     rewrite,
     substitute,
 )
+from castiron.program.flow import nesting
 from castiron.program.notes import Note, silent
 from castiron.program.types import Compute, Kernel, Kind, Origin, Program, Step, View, read, written
 from castiron.program.views import resolve
@@ -73,6 +74,7 @@ class _Work:
         self.buffers = program.buffers
         self.outputs = frozenset(program.outputs)
         self.steps: list[Step | None] = list(program.steps)
+        self._within = nesting(program.steps).within
         self.stores: dict[str, set[int]] = {}
         self.loads: dict[str, set[int]] = {}
         for number, step in enumerate(program.steps):
@@ -101,6 +103,10 @@ class _Work:
         (number,) = self.stores[name]
         step = self.steps[number]
         return (number, step) if isinstance(step, (Compute, Kernel)) and step.value is not None else None
+
+    def apart(self, first: int, second: int) -> bool:
+        """Whether two steps run under other conditions, or not equally often."""
+        return self._within[first] != self._within[second]
 
     def _note(self, number: int, step: Step) -> None:
         for name in written(step):
@@ -136,6 +142,9 @@ def _with(work: _Work, number: int, step: Compute | Kernel, name: str, refused: 
     refused.add(name)
     found = work.producer(name)
     if found is None or not isinstance(found[1], Compute):
+        return None
+    if work.apart(found[0], number):
+        work.note(name, "it is computed outside of the branch or loop that reads it")
         return None
     producer = found[1]
     dims = whole(producer.index, work.buffers[name].shape, producer.axes)
@@ -278,9 +287,10 @@ def _all_can(work: _Work, name: str) -> bool:
     """Whether every consumer is a loop nest that loads `name` in its value only: then the array is not needed."""
     if len(work.loads[name]) > FEW:
         return False
+    (place,) = work.stores[name]
     for number in work.loads[name]:
         step = work.steps[number]
-        if not isinstance(step, (Compute, Kernel)) or step.value is None:
+        if not isinstance(step, (Compute, Kernel)) or step.value is None or work.apart(number, place):
             return False
         if isinstance(step, Kernel) and any(isinstance(o, Load) and o.buffer == name for _, o in step.operands):
             return False
@@ -322,7 +332,7 @@ def _join(work: _Work, number: int) -> int | None:
         return None
     (place,) = users
     consumer = work.steps[place]
-    if not isinstance(consumer, Compute):
+    if not isinstance(consumer, Compute) or work.apart(number, place):
         if isinstance(step, Kernel):
             work.note(step.out, _reader(consumer))
         return None
@@ -335,11 +345,11 @@ def _join(work: _Work, number: int) -> int | None:
 
 def _reader(consumer: Step | None) -> str:
     """Why nothing can be put behind a kernel whose result this step reads."""
-    return (
-        "it is seen under another shape"
-        if isinstance(consumer, View)
-        else f"{getattr(consumer, 'kernel', '')} reads it from memory"
-    )
+    if isinstance(consumer, View):
+        return "it is seen under another shape"
+    if isinstance(consumer, Kernel):
+        return f"{consumer.kernel} reads it from memory"
+    return "a branch or loop lies between it and its reader"
 
 
 def _joined(work: _Work, number: int, consumer: Compute) -> Compute | Kernel | None:

@@ -26,6 +26,7 @@ class KernelSpec:
     outputs: tuple[str, ...] = ()
     tile: bool = False
     struct: str = ""  # of castiron.h, where it is not ci_NAME
+    portable: bool = False  # one function for every instruction set
 
 
 def _recurrent(name: str, optional: tuple[str, ...], outputs: tuple[str, ...]) -> KernelSpec:
@@ -57,6 +58,8 @@ KERNELS: dict[str, KernelSpec] = {
         # `filter`, [m + 2, m + 2, ceil(O/16), C, 16]. `scratch` is a temporary of `winograd_scratch` floats.
         _conv("winograd2", ("scratch",)),
         _conv("winograd4", ("scratch",)),
+        # Where the flags are set: `positions` [n + 1] of INT64, of which the first `count` [] are told.
+        KernelSpec("select", operands=("flags",), outputs=("positions", "count"), struct="ci_select_of", portable=True),
         # Recurrent layers, one direction a call (ci_recurrent in castiron.h). `gates` holds x W^T + bias for all steps,
         # [steps, batch, G*hidden] in the order of ONNX's gates (LSTM i o f c, GRU z r h); `recurrent` is R^T in panels,
         # [ceil(G*hidden/16), hidden, 16]. `scratch` is a temporary of CI_RECURRENT_SCRATCH(G, batch, hidden) floats.

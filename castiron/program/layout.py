@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from castiron.program.edit import is_one, leaves, map_loads
 from castiron.program.expr import Expr, Load, free_variables, loads
-from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Step, View
+from castiron.program.types import Assign, Buffer, Compute, Group, Kernel, Kind, Program, Step, View, read_whole
 
 PANELS = ("b", "filter")
 Item = TypeVar("Item")
@@ -68,6 +68,8 @@ def _is_harmless(buffer: Buffer) -> bool:
 def _movable(program: Program) -> frozenset[str]:
     fixed: set[str] = set()
     for step in program.steps:
+        if isinstance(step, Assign):
+            fixed.update(read_whole(step))
         for leaf in leaves(step):
             if isinstance(leaf, View):
                 fixed.update(n for n in (leaf.out, leaf.of) if not _may_be_viewed(program.buffers[n]))
@@ -111,7 +113,7 @@ def _stored(step: Step, moved: set[str]) -> Step:
     step = map_loads(step, visit)
     if isinstance(step, Group):
         raise TypeError("layout comes before grouping")
-    if isinstance(step, View) or step.out not in moved or step.value is None:
+    if not isinstance(step, Compute | Kernel) or step.out not in moved or step.value is None:
         return step
     step = replace(step, index=_permuted(step.index))
     return _reordered(step) if isinstance(step, Compute) else step

@@ -13,7 +13,7 @@ from castiron.program.dead import dead
 from castiron.program.edit import Names, leaves, map_loads, readers, static, whole, writers
 from castiron.program.expr import INT64, Apply, Axis, Const, Expr, Load, constant
 from castiron.program.notes import Note, silent
-from castiron.program.types import Compute, Group, Kernel, Kind, Program, Step, View
+from castiron.program.types import Assign, Compute, Group, Kernel, Kind, Program, Step, View, read_whole
 
 PANELS = ("b", "filter")
 
@@ -103,6 +103,8 @@ def _fixed(program: Program) -> frozenset[str]:
     """Buffers whose memory is seen as a whole: views, panels, operands and results of kernels without an epilogue."""
     found: set[str] = set()
     for step in program.steps:
+        if isinstance(step, Assign):
+            found.update(read_whole(step))
         for leaf in leaves(step):
             if isinstance(leaf, View):
                 found.update((leaf.out, leaf.of))

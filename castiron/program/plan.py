@@ -15,8 +15,10 @@ import numpy as np
 from castiron.errors import InternalError
 from castiron.program.edit import leaves, static
 from castiron.program.expr import Expr, Load, loads
+from castiron.program.flow import nesting
 from castiron.program.group import locals_of
-from castiron.program.planned import Place, Planned, Storage
+from castiron.program.planned import Lives, Place, Planned, Storage
+from castiron.program.stages import numbered, stage_of, stages
 from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Step, View, read, written
 
 ALIGN = 64
@@ -34,19 +36,32 @@ def plan(program: Program, blobs: Storage) -> Planned:
     owners = dict.fromkeys(roots[n] for n in program.buffers)
     temps = [n for n in owners if program.buffers[n].kind == Kind.TEMP and n in life and n not in free]
     ports = _ports(program)
+    states = {b.name: number for number, b in enumerate(program.of_kind(Kind.STATE))}
+    numbers = numbered(program)
+    by_stage: list[list[str]] = [[] for _ in stages(program)]
+    for name in temps:
+        by_stage[stage_of(program.buffers[name], numbers)].append(name)
+    temps, *late = by_stage
     places: dict[str, Place] = {}
     for name in owners:
         kind = program.buffers[name].kind
-        table = {Kind.PACKED: blobs.packed, Kind.CONSTANT: blobs.constants}.get(kind, ports)
+        table = {Kind.PACKED: blobs.packed, Kind.CONSTANT: blobs.constants, Kind.STATE: states}.get(kind, ports)
         if kind != Kind.TEMP and name in table:
             places[name] = Place(kind, table[name])
     sizes = [_bytes(program.buffers[n]) for n in temps]
-    if any(s is None for s in sizes):
+    dynamic = any(s is None for s in sizes)
+    later: list[Lives] = []
+    slot = len(temps) if dynamic else 0
+    for stage, own in enumerate(late, 1):
+        places |= {n: Place(Kind.TEMP, slot + i, dynamic=True, stage=stage) for i, n in enumerate(own)}
+        later.append(tuple((n, *life[n]) for n in own))
+        slot += len(own)
+    if dynamic:
         places |= {n: Place(Kind.TEMP, slot, dynamic=True) for slot, n in enumerate(temps)}
-        return Planned(program, places, roots, tuple((n, *life[n]) for n in temps), None)
+        return Planned(program, places, roots, tuple((n, *life[n]) for n in temps), None, tuple(later))
     found, arena = placed([life[n] for n in temps], [s for s in sizes if s is not None])
     places |= {n: Place(Kind.TEMP, offset) for n, offset in zip(temps, found, strict=True)}
-    return Planned(program, places, roots, (), arena)
+    return Planned(program, places, roots, (), arena, tuple(later))
 
 
 def storage(prepare: Program, forward: Program) -> Storage:
@@ -148,12 +163,14 @@ def _root(parent: Mapping[str, str], name: str) -> str:
 
 
 def _lives(program: Program, roots: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Root -> the first and the last step that touches it."""
+    """Root -> the first and the last step that touches it; what a loop finds there is needed until its last turn ends."""
     found: dict[str, tuple[int, int]] = {}
+    nest = nesting(program.steps)
     for number, step in enumerate(program.steps):
         names = {roots[n] for n in (*read(step), *written(step))}
         for name in names:
-            found[name] = (found.get(name, (number, number))[0], number)
+            first, last = found.get(name, (number, number))
+            found[name] = (first, max(last, nest.last(first, number)))
     return found
 
 

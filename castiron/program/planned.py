@@ -13,11 +13,17 @@ class Place:
     """Where a buffer's memory is.
 
     `offset` counts bytes from the start of the arena (static TEMP), the packed weights or the constants; for INPUT, OUTPUT
-    and WEIGHT it is the port's number; where `dynamic`, the number of the slot in `run->offsets`."""
+    and WEIGHT it is the port's number, for STATE its number; where `dynamic`, the number of the slot in `run->offsets`.
+    stage: of a TEMP, whose arena it lies in (stages.py)."""
 
     kind: Kind
     offset: int
     dynamic: bool = False
+    stage: int = 0
+
+
+Lives = tuple[tuple[str, int, int], ...]
+"""(name, first step, last step) of TEMP roots, in the order of their slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +31,17 @@ class Planned:
     """A program with its memory placed.
 
     places: every buffer that has memory of its own. roots: buffer -> the buffer whose memory it is (views, in-place);
-    itself where it has its own. lives: TEMP roots where sizes are symbolic: (name, first step, last step), in slot order.
-    arena: bytes of the arena where all TEMP sizes are static; None: planned at run time over `lives`.
-    If any TEMP size of a program is symbolic, all its TEMPs are dynamic."""
+    itself where it has its own. lives: TEMP roots of stage 0 where sizes are symbolic.
+    arena: bytes of the arena of stage 0 where all its TEMP sizes are static; None: planned at run time over `lives`.
+    If any TEMP size of stage 0 is symbolic, all its TEMPs are dynamic.
+    later: the TEMP roots of each further stage, all dynamic; their slots follow those of the stage before."""
 
     program: Program
     places: Mapping[str, Place]
     roots: Mapping[str, str]
-    lives: tuple[tuple[str, int, int], ...]
+    lives: Lives
     arena: int | None
+    later: tuple[Lives, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,28 @@ from onnx_ir import DataType
 
 from castiron.errors import InputError, InternalError
 from castiron.program import scalar
+from castiron.program.deciding import DECIDING
 from castiron.program.edit import bound
-from castiron.program.expr import Acc, Apply, Axis, Const, Expr, Load, Reduce, Var, nodes
+from castiron.program.expr import Acc, Apply, Axis, Const, Expr, Load, Reduce, Var, free_variables, nodes
+from castiron.program.flow import nesting
 from castiron.program.kernels import PANEL
 from castiron.program.recurrent import run_recurrent
 from castiron.program.trees import run_trees
-from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Step, View
+from castiron.program.types import (
+    Assign,
+    Buffer,
+    Compute,
+    Control,
+    Equal,
+    Flow,
+    Group,
+    Kernel,
+    Kind,
+    Program,
+    Require,
+    Step,
+    View,
+)
 from castiron.program.winograd import filter_of
 
 Arrays = dict[str, np.ndarray]
@@ -41,8 +57,7 @@ def run(
     sizes = _sizes(program, inputs)
     memory = {b.name: _given(b, inputs, sizes) for b in program.buffers.values() if _is_given(b, inputs)}
     machine = _Machine(program, sizes, memory, allocate)
-    for step in program.steps:
-        machine.step(step)
+    machine.run()
     packed = [b.name for b in program.of_kind(Kind.PACKED) if b.name not in inputs and b.name in memory]
     return {name: memory[name] for name in dict.fromkeys((*program.outputs, *packed))}
 
@@ -50,20 +65,26 @@ def run(
 def _sizes(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for size in program.sizes:
-        if size.value is not None:
+        if size.late:
+            sizes[size.name] = 0
+        elif size.value is not None:
             sizes[size.name] = _number(size.value, sizes)
         elif size.input in inputs:
             sizes[size.name] = inputs[size.input].shape[size.dim]
         else:
             raise InputError(f"input {size.input!r} is missing")
     for equal in program.requires:
-        if _number(equal.left, sizes) != _number(equal.right, sizes):
-            raise InputError(f"these input shapes do not fit the model: {equal.message}")
+        _hold(equal, sizes)
     return sizes
 
 
-def _number(e: Expr, sizes: Mapping[str, int]) -> int:
-    return int(_Grid((), sizes, {}).value(e)[0].reshape(()))
+def _hold(equal: Equal, sizes: Mapping[str, int], memory: Arrays | None = None) -> None:
+    if _number(equal.left, sizes, memory) != _number(equal.right, sizes, memory):
+        raise InputError(f"these input shapes do not fit the model: {equal.message}")
+
+
+def _number(e: Expr, sizes: Mapping[str, int], memory: Arrays | None = None) -> int:
+    return int(_Grid((), sizes, memory or {}).value(e)[0].reshape(()))
 
 
 def _is_given(buffer: Buffer, inputs: Mapping[str, np.ndarray]) -> bool:
@@ -88,12 +109,50 @@ class _Machine:
     """Runs steps over a memory of arrays."""
 
     def __init__(
-        self, program: Program, sizes: Mapping[str, int], memory: Arrays, allocate: Callable[[str], np.ndarray | None]
+        self, program: Program, sizes: dict[str, int], memory: Arrays, allocate: Callable[[str], np.ndarray | None]
     ) -> None:
         self.program = program
         self.sizes = sizes
+        self.nest = nesting(program.steps)
         self.memory = memory
         self.allocate = allocate
+
+    def run(self) -> None:
+        """All steps, as branches and loops say."""
+        begins = {end: marker for marker, end in self.nest.ends.items()}
+        number = 0
+        while number < len(self.program.steps):
+            step = self.program.steps[number]
+            number += 1
+            if not isinstance(step, Control):
+                self.step(step)
+            elif step.flow == Flow.ELSE:  # reached from the branch before it
+                number = self.nest.ends[number - 1]
+            elif step.flow == Flow.END and begins[number - 1] in self.nest.loops:
+                number = begins[number - 1]
+            elif step.condition is not None and not self.number(step.condition):
+                number = self.nest.ends[number - 1] + 1
+
+    def number(self, e: Expr) -> int:
+        """One scalar of sizes and data."""
+        return _number(e, self.sizes, self.memory)
+
+    def assign(self, step: Assign) -> None:
+        sources = {name: self.memory[name] for _, name in (*step.moves, *step.appends)}
+        sizes = {name: self.number(value) for name, value in step.sizes}
+        for name, value in sizes.items():
+            if value < 0:
+                raise InputError(f"step {step.name}: {name} would be {value}")
+        self.sizes.update(sizes)
+        for buffer in self.program.buffers.values():  # new sizes, new memory
+            if buffer.kind == Kind.TEMP and any(free_variables(d) & sizes.keys() for d in buffer.shape):
+                self.memory.pop(buffer.name, None)
+        for state, source in step.moves:
+            self.memory[state] = sources[source].reshape(self.shape(state)).copy()
+        for state, source in step.appends:
+            shape = self.shape(state)
+            before = self.memory[state] if shape[0] > 1 else np.zeros((0, *shape[1:]), sources[source].dtype)
+            self.memory[state] = np.concatenate([before, sources[source].reshape((1, *shape[1:]))])
 
     def step(self, step: Step) -> None:
         if isinstance(step, Group):
@@ -101,12 +160,24 @@ class _Machine:
                 self.step(part)
         elif isinstance(step, View):
             self.memory[step.out] = self.memory[step.of].reshape(self.shape(step.out))
+        elif isinstance(step, Assign):
+            self.assign(step)
+        elif isinstance(step, Require):
+            _hold(step.equal, self.sizes, self.memory)
+        elif isinstance(step, Kernel) and step.kernel in DECIDING:
+            self.decide(step)
         elif isinstance(step, Kernel) and step.value is None:
             self.recurrent(step)
         elif isinstance(step, Kernel):
             self.tile(step)
-        else:
+        elif isinstance(step, Compute):
             self.compute(step)
+
+    def decide(self, step: Kernel) -> None:
+        """A kernel whose results tell sizes."""
+        operands = {n: self.memory[o] for n, o in step.operands if isinstance(o, str)}
+        outputs = {f: self.array(o) for f, o in zip(step.fields, step.outputs, strict=True)}
+        DECIDING[step.kernel](operands, outputs, {n: self.param(v) for n, v in step.params})
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(_number(d, self.sizes) for d in self.program.buffers[name].shape)

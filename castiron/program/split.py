@@ -15,7 +15,6 @@ from castiron.program.edit import (
     at_most,
     cost,
     elements,
-    expressions,
     has_reduce,
     leaves,
     renamed,
@@ -23,7 +22,7 @@ from castiron.program.edit import (
     writers,
 )
 from castiron.program.expr import Expr, Load, free_variables
-from castiron.program.types import Buffer, Compute, Kernel, Kind, Program, Step, View, read, written
+from castiron.program.types import Buffer, Compute, Kernel, Kind, Program, Step, View, expressions, read, written
 from castiron.program.views import copy
 
 CHEAP = 2
@@ -35,7 +34,7 @@ def split(program: Program) -> tuple[Program, Program]:
     program = _outputs_copied(program, _early(program))
     early = _early(program)
     steps = program.steps
-    stays = [s for s in steps if not early.issuperset(written(s))]
+    stays = [s for s in steps if not _is_within(s, early)]
     forward_steps = _recomputed(program, early, stays)
     names = Names(program)
     crossing = [n for n in _read(forward_steps) if n not in _written(forward_steps)]
@@ -43,11 +42,17 @@ def split(program: Program) -> tuple[Program, Program]:
     copies = {n: names.buffer(f"{n}.packed") for n in crossing if program.buffers[n].kind == Kind.WEIGHT}
     packed |= {to: replace(program.buffers[n], name=to, kind=Kind.PACKED, value=None) for n, to in copies.items()}
     buffers = {**program.buffers, **packed}
-    prepare_steps = [s for s in steps if early.issuperset(written(s))]
+    prepare_steps = [s for s in steps if _is_within(s, early)]
     prepare_steps += [_copy(program.buffers[n], to, names) for n, to in copies.items()]
     prepare = Program("prepare", (), buffers, _views_copied(prepare_steps, buffers, names), (), tuple(packed))
     forward = replace(program, steps=tuple(renamed(s, copies) for s in forward_steps), buffers=buffers)
     return _bordered(dead(prepare)), dead(forward)
+
+
+def _is_within(step: Step, buffers: frozenset[str] | set[str]) -> bool:
+    """Whether a step stores, and into these buffers alone."""
+    stored = written(step)
+    return bool(stored) and buffers.issuperset(stored)
 
 
 def _bordered(prepare: Program) -> Program:
@@ -64,7 +69,7 @@ def _early(program: Program) -> frozenset[str]:
         if program.buffers[name].kind == Kind.TEMP and all(static(d) is not None for d in program.buffers[name].shape):
             early.add(name)
         assert numbers
-    late = {n for n, b in program.buffers.items() if b.kind in (Kind.INPUT, Kind.OUTPUT)}
+    late = {n for n, b in program.buffers.items() if b.kind in (Kind.INPUT, Kind.OUTPUT, Kind.STATE)}
     changed = True
     while changed:  # a second round only where one step of several that fill a buffer turns out to be late
         changed = False
@@ -92,7 +97,7 @@ def _sizes(step: Step) -> frozenset[str]:
 
 def _filled(program: Program, early: set[str]) -> set[str]:
     """Early buffers that read nothing and that no early step needs: filling them anew is cheaper than keeping them."""
-    sources = {n for s in program.steps if early.issuperset(written(s)) for n in read(s)}
+    sources = {n for s in program.steps if _is_within(s, early) for n in read(s)}
     fed = {n for s in program.steps if read(s) for n in written(s)}
     return {n for n in early if n not in fed and n not in sources}
 
@@ -111,7 +116,7 @@ def _recomputed(program: Program, early: frozenset[str], stays: list[Step]) -> t
             continue
         again.add(number)
         pending += [n for n in read(step) if n in early]
-    return tuple(s for n, s in enumerate(program.steps) if n in again or not early.issuperset(written(s)))
+    return tuple(s for n, s in enumerate(program.steps) if n in again or not _is_within(s, early))
 
 
 def _operands(step: Step) -> list[str]:

@@ -6,7 +6,20 @@ from collections.abc import Iterable
 
 from castiron.program.expr import Axis, Expr
 from castiron.program.expr import text as spelled
-from castiron.program.types import Buffer, Compute, Group, Kernel, Program, Size, Step, View
+from castiron.program.types import (
+    Assign,
+    Buffer,
+    Compute,
+    Control,
+    Flow,
+    Group,
+    Kernel,
+    Program,
+    Require,
+    Size,
+    Step,
+    View,
+)
 
 
 def text(program: Program) -> str:
@@ -15,8 +28,11 @@ def text(program: Program) -> str:
     lines += [f"  size {_size(s)}" for s in program.sizes]
     lines += [f"  require {spelled(e.left)} == {spelled(e.right)}" for e in program.requires]
     lines += [f"  {b.kind.value:8} {buffer_text(b)}" for b in program.buffers.values()]
+    depth = 0
     for number, step in enumerate(program.steps):
-        lines += [f"  {line}" for line in _numbered(number, step)]
+        depth -= isinstance(step, Control) and step.flow in (Flow.ELSE, Flow.END)
+        lines += [f"  {line}" for line in _numbered(number, step, depth)]
+        depth += isinstance(step, Control) and step.flow != Flow.END
     return "\n".join(lines) + "\n"
 
 
@@ -33,11 +49,23 @@ def step_text(step: Step) -> list[str]:
         return [f"for {_axes(step.axes)}: {step.out}[{_list(step.index)}] = {spelled(step.value)}"]
     if isinstance(step, Group):
         return [f"for {_axes(step.axes)}:", *(f"  {line}" for part in step.parts for line in step_text(part))]
-    return [_kernel(step)]
+    if isinstance(step, Kernel):
+        return [_kernel(step)]
+    return _data_decides(step)
 
 
-def _numbered(number: int, step: Step) -> list[str]:
-    first, *rest = step_text(step)
+def _data_decides(step: Assign | Require | Control) -> list[str]:
+    if isinstance(step, Control):
+        return [step.flow.value + (f" {spelled(step.condition)}" if step.condition is not None else "")]
+    if isinstance(step, Require):
+        return [f"require {spelled(step.equal.left)} == {spelled(step.equal.right)}"]
+    sizes = [f"{name} := {spelled(value)}" for name, value in step.sizes]
+    moves = [f"{state} := {source}" for state, source in step.moves]
+    return [", ".join([*sizes, *moves, *(f"{state} gets row {source}" for state, source in step.appends)]) or "nothing"]
+
+
+def _numbered(number: int, step: Step, depth: int) -> list[str]:
+    first, *rest = ("  " * max(0, depth) + line for line in step_text(step))
     label = f"{number:4} "
     return [label + first, *(" " * len(label) + line for line in rest)]
 
@@ -54,6 +82,8 @@ def _kernel(step: Kernel) -> str:
 
 
 def _size(size: Size) -> str:
+    if size.late:
+        return f"{size.name} by data"
     source = f"{size.input}.shape[{size.dim}]" if size.value is None else spelled(size.value)
     return f"{size.name} = {source}"
 

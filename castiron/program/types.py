@@ -1,9 +1,11 @@
 """The program: steps over buffers, the level between the ONNX graph and C.
 
-    Program = sizes, buffers, steps        Step = Compute | Group | Kernel | View
+    Program = sizes, buffers, steps        Step = Compute | Group | Kernel | View | Assign | Require | Control
 
 A program is in single-assignment form as far as elements go: every element of a buffer is stored by one step, before any
-step loads it. `check` (check.py) states the rules as code, `text` (text.py) prints, `run` (run.py) interprets with NumPy.
+step loads it. Branches and loops are markers between the steps (Control), so that a pass sees one list whatever the
+nesting; what one turn of a loop hands to the next, or a branch to what follows, lies in STATE buffers, which Assign alone
+stores. `check` (check.py) states the rules as code, `text` (text.py) prints, `run` (run.py) interprets with NumPy.
 """
 
 from __future__ import annotations
@@ -11,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 from onnx_ir import DataType
 
-from castiron.program.expr import Axis, Expr
+from castiron.program.expr import Axis, Expr, loads
 
 Shape = tuple[Expr, ...]
 
@@ -29,7 +30,8 @@ class Kind(StrEnum):
     WEIGHT = "weight"  # a parameter by its own name; arrives early: embedded, from a file, or at run time
     CONSTANT = "constant"  # a value of the graph that nobody replaces; always inside the artifact
     PACKED = "packed"  # computed by `prepare` from weights and constants, read by `forward`
-    TEMP = "temp"  # a slot of the arena
+    TEMP = "temp"  # a slot of an arena
+    STATE = "state"  # what Assign stores, again and again: memory of its own that grows
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +124,16 @@ class View:
     origins: tuple[Origin, ...] = ()
 
 
-Step = Compute | Group | Kernel | View
-
-
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An int64 known at run time: dimension `dim` of input `input` (`value` None), or an expression over earlier sizes."""
+    """An int64 known at run time: dimension `dim` of input `input` (`value` None), or an expression over earlier sizes,
+    or (`late`) what an Assign says. None is negative."""
 
     name: str
     input: str = ""
     dim: int = 0
     value: Expr | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,52 @@ class Equal:
     left: Expr
     right: Expr
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Sizes and states get new values, all at once: each value of `sizes` (size, value) is computed of the old ones, then
+    each state of `moves` (state, source) takes the elements of its source, and each of `appends` those as its last row.
+
+    This is where sizes that only data tell become known: memory for what depends on them is found here. A size belongs
+    to one set of sizes that are always assigned together. A source is no state, nor a view of one."""
+
+    name: str
+    sizes: tuple[tuple[str, Expr], ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+    appends: tuple[tuple[str, str], ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """The run ends with a message where `equal` does not hold: it depends on sizes that data tell."""
+
+    name: str
+    equal: Equal
+    origins: tuple[Origin, ...] = ()
+
+
+class Flow(StrEnum):
+    """What a Control marks."""
+
+    IF = "if"  # the steps up to ELSE or END run where the condition holds
+    ELSE = "else"
+    WHILE = "while"  # the steps up to END run as long as the condition, asked before each turn, holds
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A border of a branch or loop; `condition` (of IF and WHILE) is one BOOL over sizes and elements of buffers."""
+
+    name: str
+    flow: Flow
+    condition: Expr | None = None
+    origins: tuple[Origin, ...] = ()
+
+
+Step = Compute | Group | Kernel | View | Assign | Require | Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,27 +211,50 @@ class Program:
         return tuple(b for b in self.buffers.values() if b.kind == kind)
 
 
+def late_sizes(program: Program) -> frozenset[str]:
+    """The sizes that only the run tells."""
+    return frozenset(s.name for s in program.sizes if s.late)
+
+
 def written(step: Step) -> tuple[str, ...]:
     """Names of the buffers that a step stores into (a view counts as storing its own name)."""
     if isinstance(step, Group):
         return tuple(dict.fromkeys(p.out for p in step.parts))
+    if isinstance(step, Assign):
+        return tuple(state for state, _ in (*step.moves, *step.appends))
+    if isinstance(step, Require | Control):
+        return ()
     return step.outputs if isinstance(step, Kernel) else (step.out,)
+
+
+def expressions(step: Step) -> list[Expr]:
+    """Every expression of a step, the extents of its axes left out."""
+    if isinstance(step, Group):
+        return [e for part in step.parts for e in expressions(part)]
+    if isinstance(step, Assign):
+        return [value for _, value in step.sizes]
+    if isinstance(step, Require):
+        return [step.equal.left, step.equal.right]
+    if isinstance(step, Control):
+        return [] if step.condition is None else [step.condition]
+    if isinstance(step, View):
+        return []
+    found = [*step.index, *([step.value] if step.value is not None else [])]
+    return found + ([o for _, o in step.operands if isinstance(o, Expr)] if isinstance(step, Kernel) else [])
 
 
 def read(step: Step) -> tuple[str, ...]:
     """Names of the buffers that a step loads from, each once, in order; not those that a Group stores itself."""
-    from castiron.program.expr import loads
-
-    if isinstance(step, View):
-        return (step.of,)
-    expressions: list[Any] = []
-    names: list[str] = []
-    parts = step.parts if isinstance(step, Group) else (step,)
-    for part in parts:
-        expressions += [*part.index, part.value] if part.value is not None else []
-        if isinstance(part, Kernel):
-            names += [o for _, o in part.operands if isinstance(o, str)]
-            expressions += [o for _, o in part.operands if not isinstance(o, str)]
-    names += [load.buffer for e in expressions for load in loads(e)]
+    names = read_whole(step)
+    names += [load.buffer for e in expressions(step) for load in loads(e)]
     own = set(written(step)) if isinstance(step, Group) else set()
     return tuple(n for n in dict.fromkeys(names) if n not in own)
+
+
+def read_whole(step: Step) -> list[str]:
+    """The buffers that a step reads as a whole."""
+    if isinstance(step, View):
+        return [step.of]
+    if isinstance(step, Assign):
+        return [source for _, source in (*step.moves, *step.appends)]
+    return [o for _, o in step.operands if isinstance(o, str)] if isinstance(step, Kernel) else []

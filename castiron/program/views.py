@@ -12,8 +12,18 @@ from dataclasses import replace
 
 from castiron.program.dead import dead
 from castiron.program.edit import Names, bound, elements, is_one, map_loads, readers, writers
-from castiron.program.expr import Expr, Load, Polynomial, Var, constant, from_polynomial, polynomial, substitute
-from castiron.program.types import Buffer, Compute, Group, Kernel, Kind, Program, Shape, Step, View
+from castiron.program.expr import (
+    Expr,
+    Load,
+    Polynomial,
+    Var,
+    constant,
+    free_variables,
+    from_polynomial,
+    polynomial,
+    substitute,
+)
+from castiron.program.types import Buffer, Compute, Kernel, Kind, Program, Shape, Step, View, late_sizes
 
 
 def resolve(program: Program) -> Program:
@@ -52,12 +62,19 @@ def _copies(program: Program) -> Program:
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step, View) and program.buffers[step.out].kind == Kind.OUTPUT:
-            if program.buffers[step.of].kind != Kind.TEMP or step.of in taken:
+            apart = program.buffers[step.of].kind != Kind.TEMP or _is_later(step, program)
+            if apart or step.of in taken:
                 step = copy(step, program.buffers, names)
             else:
                 taken.add(step.of)
         steps.append(step)
     return replace(program, steps=tuple(steps))
+
+
+def _is_later(view: View, program: Program) -> bool:
+    """Whether there may be no memory yet for the view's sizes where what it views is stored."""
+    sizes = [frozenset().union(*map(free_variables, program.buffers[n].shape)) for n in (view.out, view.of)]
+    return bool((sizes[0] - sizes[1]) & late_sizes(program))
 
 
 def copy(view: View, buffers: Mapping[str, Buffer], names: Names) -> Compute:
@@ -101,7 +118,7 @@ def _stores(program: Program) -> Program:
     for number, view in enumerate(program.steps):
         if not isinstance(view, View) or program.buffers[view.of].kind != Kind.TEMP:
             continue
-        if loads[view.of] != [number]:
+        if loads[view.of] != [number] or _is_later(view, program):
             continue
         changed = {n: _restored(steps[n], view, program.buffers) for n in stores[view.of]}
         if all(c is not None for c in changed.values()):
@@ -113,7 +130,7 @@ def _stores(program: Program) -> Program:
 
 def _restored(step: Step | None, view: View, buffers: Mapping[str, Buffer]) -> Step | None:
     """The step storing `view.out` instead of `view.of`."""
-    if step is None or isinstance(step, (View, Group)) or step.value is None:
+    if not isinstance(step, Compute | Kernel) or step.value is None:
         return None
     extents = {a.name: a.extent for a in step.axes}
     index = reindex(step.index, buffers[view.of].shape, buffers[view.out].shape, extents)

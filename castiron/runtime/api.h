@@ -27,9 +27,11 @@ const ci_model *ci_weights_model(const ci_weights *weights);
 /* threads 0: as many as this process may use. */
 int ci_session_new(const ci_weights *weights, int threads, ci_session **session, ci_error *error);
 void ci_session_free(ci_session *session);
-/* Fills in type, rank and dims of the outputs for these inputs, without running. */
+/* Fills in type, rank and dims of the outputs for these inputs, without running; -1 for a dimension that only the run tells:
+   such an output keeps `data` NULL and lies in memory of the session. */
 int ci_session_shape(ci_session *session, const ci_array *inputs, ci_array *outputs, ci_error *error);
-/* Checks the inputs, plans memory where sizes are new, runs. Allocates nothing while sizes stay. */
+/* Checks the inputs, plans memory where sizes are new, runs. Allocates nothing while sizes stay, those that data tell
+   included: their memory grows when it must. */
 int ci_session_run(ci_session *session, const ci_array *inputs, ci_array *outputs, ci_error *error);
 
 /* Profiling: nanoseconds each forward step took in all runs since the session was made or reset. */

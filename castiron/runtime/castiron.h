@@ -20,10 +20,29 @@
 
 /* Element types, numbered as ONNX numbers them (TensorProto.DataType). Those of fewer than 8 bits take a byte. */
 enum ci_type {
-    CI_FLOAT = 1, CI_UINT8 = 2, CI_INT8 = 3, CI_UINT16 = 4, CI_INT16 = 5, CI_INT32 = 6, CI_INT64 = 7, CI_STRING = 8,
-    CI_BOOL = 9, CI_FLOAT16 = 10, CI_DOUBLE = 11, CI_UINT32 = 12, CI_UINT64 = 13, CI_BFLOAT16 = 16,
-    CI_FLOAT8E4M3FN = 17, CI_FLOAT8E4M3FNUZ = 18, CI_FLOAT8E5M2 = 19, CI_FLOAT8E5M2FNUZ = 20, CI_UINT4 = 21, CI_INT4 = 22,
-    CI_FLOAT4E2M1 = 23, CI_UINT2 = 25, CI_INT2 = 26
+    CI_FLOAT = 1,
+    CI_UINT8 = 2,
+    CI_INT8 = 3,
+    CI_UINT16 = 4,
+    CI_INT16 = 5,
+    CI_INT32 = 6,
+    CI_INT64 = 7,
+    CI_STRING = 8,
+    CI_BOOL = 9,
+    CI_FLOAT16 = 10,
+    CI_DOUBLE = 11,
+    CI_UINT32 = 12,
+    CI_UINT64 = 13,
+    CI_BFLOAT16 = 16,
+    CI_FLOAT8E4M3FN = 17,
+    CI_FLOAT8E4M3FNUZ = 18,
+    CI_FLOAT8E5M2 = 19,
+    CI_FLOAT8E5M2FNUZ = 20,
+    CI_UINT4 = 21,
+    CI_INT4 = 22,
+    CI_FLOAT4E2M1 = 23,
+    CI_UINT2 = 25,
+    CI_INT2 = 26
 };
 
 /* Statuses; the executable exits with them. */
@@ -38,13 +57,22 @@ typedef struct ci_error {
 typedef struct ci_run ci_run;
 typedef void ci_range(const ci_run *run, const void *argument, int64_t begin, int64_t end);
 
+/* Memory that grows. */
+typedef struct ci_block {
+    char *data;
+    size_t size;
+} ci_block;
+
 /* What a step sees. One `ci_run` belongs to one running call. */
 struct ci_run {
-    const int64_t *sizes;         /* the sizes known at run time, in the order of the program */
-    char *arena;                  /* temporary buffers */
-    const int64_t *offsets;       /* of temporary buffers in the arena, where sizes are symbolic (else literals) */
+    int64_t *sizes;               /* the sizes known at run time, in the order of the program; late ones last */
+    char *arena;                  /* temporary buffers whose sizes are known when the run starts */
+    int64_t *offsets;             /* of temporary buffers in their arena, where sizes are symbolic (else literals) */
     const void *const *inputs;    /* forward: the caller's arrays; prepare: the raw weights */
-    void *const *outputs;         /* forward: the caller's arrays; prepare: none */
+    void **outputs;               /* forward: the caller's arrays; prepare: none */
+    ci_block *arenas;             /* of the later stages: temporary buffers whose sizes a step has told */
+    ci_block *states;             /* what turns of loops and branches hand on */
+    ci_block *results;            /* of the session: outputs whose sizes a step tells */
     const char *constants;        /* values nobody replaces */
     char *packed;                 /* prepare writes it, forward only reads it */
     struct ci_pool *pool;         /* threads; NULL: the calling thread alone */
@@ -55,19 +83,39 @@ struct ci_run {
 typedef struct ci_fault {
     int64_t index, extent;        /* extent 0: no fault */
     int32_t step;                 /* number of the step, set by the runtime */
+    int32_t status;               /* of `reason` */
+    const char *reason;           /* why a step ended the run; NULL: it did not */
 } ci_fault;
 
 /* `index` made non-negative. Outside [-extent, extent) it gives 0 and the run ends with an error that names the step. */
 int64_t ci_index(const ci_run *run, int64_t index, int64_t extent);
 
+/* What only data tell (core/late.c). Each gives false where the run has to end, after it has said why. */
+
+/* Ends the run behind this step. */
+void ci_stop(const ci_run *run, int status, const char *reason);
+/* Sets late size `number`; a negative one ends the run. */
+bool ci_set_size(const ci_run *run, int32_t number, int64_t value);
+/* Copies `bytes` from `source` into a state, which grows for it. */
+bool ci_move(const ci_run *run, int32_t state, const void *source, int64_t bytes);
+/* The same as row `row` of the state, whose rows before it stay. */
+bool ci_append(const ci_run *run, int32_t state, const void *source, int64_t bytes, int64_t row);
+/* Memory for an output; for `n` temporary buffers of a later stage, whose offsets start at `slot`. */
+bool ci_output(const ci_run *run, int32_t output, int64_t bytes);
+struct ci_life;
+bool ci_stage(const ci_run *run, int32_t stage, const struct ci_life *lives, const int64_t *bytes, int32_t n, int32_t slot);
+
 /* Runs `range` over 0..count-1 in one static split: the same items give the same bits with any number of threads.
    `work` is the rough number of cycles an item costs; small jobs stay on the calling thread. */
 void ci_parallel(const ci_run *run, ci_range *range, const void *argument, int64_t count, int64_t work);
 
-/* One step: a name for messages and profiles, the ONNX operator(s) it comes from, its code. */
+/* One step: a name for messages and profiles, the ONNX operator(s) it comes from, its code. A border of a branch or loop
+   has no code but `jump`, the step that is next unless `test` holds. */
 typedef struct ci_step {
     const char *name, *op;
     void (*run)(const ci_run *run);
+    bool (*test)(const ci_run *run);
+    int32_t jump;                 /* 0: none */
 } ci_step;
 
 /* The code of a model for one instruction set. */
@@ -84,7 +132,8 @@ typedef struct ci_port {
     const int64_t *dims;
 } ci_port;
 
-/* A size known at run time: dimension `dim` of input `input`; input -1: `derive` computes it from earlier ones. */
+/* A size known at run time: dimension `dim` of input `input`; input -1: `derive` computes it from earlier ones, or a step
+   tells it. */
 typedef struct ci_size {
     const char *name;
     int32_t input, dim;
@@ -108,6 +157,8 @@ typedef struct ci_model {
     int32_t input_count, output_count, weight_count;
     const ci_size *sizes;
     int32_t size_count, offset_count;
+    int32_t late_count;           /* sizes at the end of the list that only a run tells */
+    int32_t stage_count, state_count; /* later stages (ci_run.arenas) */
     double (*largest)(const int64_t *sizes); /* no integer computed of these sizes exceeds it; NULL: none can overflow */
     void (*derive)(int64_t *sizes);                              /* fills the derived sizes; NULL where there are none */
     const char *(*misfit)(const int64_t *sizes); /* what keeps sizes from fitting the model, or NULL; NULL: all fit */
@@ -158,8 +209,17 @@ typedef struct ci_conv {
 
 /* Activations of recurrent layers. */
 enum ci_activation {
-    CI_SIGMOID, CI_TANH, CI_RELU, CI_AFFINE, CI_LEAKY_RELU, CI_THRESHOLDED_RELU, CI_SCALED_TANH, CI_HARD_SIGMOID, CI_ELU,
-    CI_SOFTSIGN, CI_SOFTPLUS
+    CI_SIGMOID,
+    CI_TANH,
+    CI_RELU,
+    CI_AFFINE,
+    CI_LEAKY_RELU,
+    CI_THRESHOLDED_RELU,
+    CI_SCALED_TANH,
+    CI_HARD_SIGMOID,
+    CI_ELU,
+    CI_SOFTSIGN,
+    CI_SOFTPLUS
 };
 typedef struct ci_activation_of {
     int32_t kind;
@@ -193,20 +253,28 @@ typedef struct ci_trees {
     int32_t *leaf;
 } ci_trees;
 
+/* positions: where the n flags (0 or 1) are set, in order; one more may be written. count: how many there are. */
+typedef struct ci_select_of {
+    int64_t n;
+    const uint8_t *flags;
+    int64_t *positions, *count;
+} ci_select_of;
+void ci_select(const ci_run *run, const ci_select_of *p);
+
 /* What an instruction set brings to matmul and convolution (kernels/tile.h); the rest of them is common to all. */
 typedef struct ci_tiles ci_tiles;
 void ci_matmul_tiled(const ci_run *run, const ci_matmul *p, const ci_tiles *tiles);
 void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles);
 
-#define CI_DECLARE_KERNELS(isa)                                      \
-    extern const ci_tiles ci_tiles_##isa;                            \
+#define CI_DECLARE_KERNELS(isa)                                                                                             \
+    extern const ci_tiles ci_tiles_##isa;                                                                                   \
     static inline void ci_matmul_##isa(const ci_run *run, const ci_matmul *p) { ci_matmul_tiled(run, p, &ci_tiles_##isa); } \
-    static inline void ci_conv_##isa(const ci_run *run, const ci_conv *p) { ci_conv_tiled(run, p, &ci_tiles_##isa); } \
-    void ci_winograd2_##isa(const ci_run *, const ci_conv *);        \
-    void ci_winograd4_##isa(const ci_run *, const ci_conv *);        \
-    void ci_lstm_##isa(const ci_run *, const ci_recurrent *);        \
-    void ci_gru_##isa(const ci_run *, const ci_recurrent *);         \
-    void ci_rnn_##isa(const ci_run *, const ci_recurrent *);         \
+    static inline void ci_conv_##isa(const ci_run *run, const ci_conv *p) { ci_conv_tiled(run, p, &ci_tiles_##isa); }       \
+    void ci_winograd2_##isa(const ci_run *, const ci_conv *);                                                               \
+    void ci_winograd4_##isa(const ci_run *, const ci_conv *);                                                               \
+    void ci_lstm_##isa(const ci_run *, const ci_recurrent *);                                                               \
+    void ci_gru_##isa(const ci_run *, const ci_recurrent *);                                                                \
+    void ci_rnn_##isa(const ci_run *, const ci_recurrent *);                                                                \
     void ci_trees_##isa(const ci_run *, const ci_trees *);
 CI_DECLARE_KERNELS(generic)
 CI_DECLARE_KERNELS(x86_64_v2)

@@ -27,7 +27,9 @@ _KERNEL_FILES = {
     "gru": ("gru.c",),
     "rnn": ("rnn.c",),
     "trees": ("trees.c",),
+    "select": ("select.c",),
 }
+_TILED = ("matmul", "conv", "winograd2", "winograd4", "lstm", "gru", "rnn")
 _TILE_FILES = ("sweep.c", "tiles.c")
 # Compiled once an instruction set, and how: tiles.c is straight code in one loop, -O3 finds nothing more to do there.
 _VECTOR_FILES = {"tiles.c": SMALL_FLAGS} | dict.fromkeys(("winograd.c", "lstm.c", "gru.c", "rnn.c"), KERNEL_FLAGS)
@@ -47,7 +49,7 @@ def headers() -> bytes:
 
 def kernel_sources(kernels: Iterable[str]) -> list[Path]:
     """The files that hold these kernels."""
-    names = {f for k in kernels for f in (*_KERNEL_FILES[k], *_TILE_FILES)}
+    names = {f for k in kernels for f in (*_KERNEL_FILES[k], *(_TILE_FILES if k in _TILED else ()))}
     return [FOLDER / "kernels" / name for name in sorted(names)]
 
 

@@ -53,7 +53,10 @@ void ci_parallel(const ci_run *run, ci_range *range, const void *argument, int64
 class Run(ctypes.Structure):
     _fields_ = [
         (n, ctypes.c_void_p)
-        for n in ("sizes", "arena", "offsets", "inputs", "outputs", "constants", "packed", "pool", "fault")
+        for n in (
+            *("sizes", "arena", "offsets", "inputs", "outputs", "arenas", "states", "results"),
+            *("constants", "packed", "pool", "fault"),
+        )
     ]
 
 
@@ -62,6 +65,8 @@ class Step(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("op", ctypes.c_char_p),
         ("run", ctypes.CFUNCTYPE(None, ctypes.POINTER(Run))),
+        ("test", ctypes.c_void_p),
+        ("jump", ctypes.c_int32),
     ]
 
 
@@ -156,6 +161,7 @@ def run(library: ctypes.CDLL, name: str, planned: Planned, inputs: Mapping[str, 
         (ctypes.c_int64 * max(1, len(slots)))(*slots),
         (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)),
         (ctypes.c_void_p * len(outputs))(*(a.ctypes.data for a in outputs.values())),
+        *(None, None, None),
         (ctypes.c_char * len(blob)).from_buffer(blob),
         None,
         None,

@@ -31,6 +31,7 @@ class _OneOfMany(Model):
         source = str(weights).encode() if weights else None
         self._call("load", source, ctypes.byref(self._handle))
         self.inputs, self.outputs = self._ports("input"), self._ports("output")
+        self.about, self._types = {}, {}
         self._call("session_new", self._handle, ctypes.c_int(1), ctypes.byref(self._session))
 
     def __del__(self) -> None:

@@ -24,7 +24,7 @@ static const ci_size sizes[] = {{"N", 0, 0}};
 static const ci_port inputs_two[] = {{"x", CI_FLOAT, 2, matrix}, {"ids", CI_INT64, 1, vector}};
 static const ci_port outputs_two[] = {{"y", CI_FLOAT, 2, matrix}, {"ids2", CI_INT64, 1, vector}};
 static ci_port input_type[] = {{"x", 0, 0, NULL}}, output_type[] = {{"y", 0, 0, NULL}};
-static const ci_step steps[] = {{"y", "Mul", NULL}, {"ids2", "Add", NULL}};
+static const ci_step steps[] = {{"y", "Mul", .run = NULL}, {"ids2", "Add", .run = NULL}};
 static const ci_code code = {"x86-64-v3", NULL, steps, 0, 2};
 static const ci_code *const codes[] = {&code, NULL};
 
@@ -39,20 +39,44 @@ static const struct {
     uint32_t out_padding[3];
     float y[3];
     uint32_t tolerance[2]; /* 0.25 */
-} selftest = {0x54534943, 2, {0, 0, 1, 2}, {1, 3}, 12, {0}, {1, 2, 3}, {1, 0, 1, 2}, {1, 0, 3, 0}, {12, 0}, {0},
-              {2, 4, 6}, {0, 0x3fd00000}};
+} selftest = {0x54534943, 2,   {0, 0, 1, 2}, {1, 3},         12, {0}, {1, 2, 3}, {1, 0, 1, 2}, {1, 0, 3, 0},
+              {12, 0},    {0}, {2, 4, 6},    {0, 0x3fd00000}};
 
-static const ci_model one = {
-    .name = "fake", .hash = "00ff", .version = "0.1", .info = "\"source\": \"test\"", .inputs = inputs_two,
-    .outputs = outputs_two, .input_count = 1, .output_count = 1, .sizes = sizes, .size_count = 1, .packed_bytes = 64,
-    .weights_file = "fake.weights",
-    .selftest = (const char *)&selftest, .selftest_bytes = sizeof selftest, .codes = codes};
-static const ci_model two = {.name = "fake", .hash = "00ff", .version = "0.1", .info = "", .inputs = inputs_two,
-                             .outputs = outputs_two, .input_count = 2, .output_count = 2, .sizes = sizes,
+static const ci_model one = {.name = "fake",
+                             .hash = "00ff",
+                             .version = "0.1",
+                             .info = "\"source\": \"test\"",
+                             .inputs = inputs_two,
+                             .outputs = outputs_two,
+                             .input_count = 1,
+                             .output_count = 1,
+                             .sizes = sizes,
+                             .size_count = 1,
+                             .packed_bytes = 64,
+                             .weights_file = "fake.weights",
+                             .selftest = (const char *)&selftest,
+                             .selftest_bytes = sizeof selftest,
+                             .codes = codes};
+static const ci_model two = {.name = "fake",
+                             .hash = "00ff",
+                             .version = "0.1",
+                             .info = "",
+                             .inputs = inputs_two,
+                             .outputs = outputs_two,
+                             .input_count = 2,
+                             .output_count = 2,
+                             .sizes = sizes,
                              .size_count = 1,
                              .codes = codes};
-static const ci_model type = {.name = "fake", .hash = "00ff", .version = "0.1", .info = "", .inputs = input_type,
-                              .outputs = output_type, .input_count = 1, .output_count = 1, .codes = codes};
+static const ci_model type = {.name = "fake",
+                              .hash = "00ff",
+                              .version = "0.1",
+                              .info = "",
+                              .inputs = input_type,
+                              .outputs = output_type,
+                              .input_count = 1,
+                              .output_count = 1,
+                              .codes = codes};
 static ci_model chosen;
 const ci_model *const ci_main_model = &chosen;
 
@@ -83,10 +107,7 @@ int ci_load(const ci_model *model, const char *path, ci_weights **weights, ci_er
     return CI_OK;
 }
 
-void ci_weights_free(ci_weights *weights)
-{
-    free(weights);
-}
+void ci_weights_free(ci_weights *weights) { free(weights); }
 
 int ci_weights_save(const ci_weights *weights, const char *path, ci_error *error)
 {
@@ -112,10 +133,10 @@ void ci_session_free(ci_session *session)
 
 static size_t bytes_of(const ci_array *array)
 {
-    size_t bytes = array->type == CI_FLOAT || array->type == CI_INT32 || array->type == CI_UINT32   ? 4
+    size_t bytes = array->type == CI_FLOAT || array->type == CI_INT32 || array->type == CI_UINT32    ? 4
                    : array->type == CI_INT64 || array->type == CI_DOUBLE || array->type == CI_UINT64 ? 8
                    : array->type == CI_BOOL || array->type == CI_UINT8 || array->type == CI_INT8     ? 1
-                                                                                                      : 2;
+                                                                                                     : 2;
     for (int i = 0; i < array->rank; i++) bytes *= (size_t)array->dims[i];
     return bytes;
 }
@@ -124,8 +145,7 @@ int ci_session_run(ci_session *session, const ci_array *inputs, ci_array *output
 {
     const ci_model *model = session->model;
     if (model->size_count) {
-        if (inputs[0].rank != 2 || inputs[0].dims[1] != 3)
-            return fail(error, CI_BAD_INPUT, "input 'x': expected [N,3]");
+        if (inputs[0].rank != 2 || inputs[0].dims[1] != 3) return fail(error, CI_BAD_INPUT, "input 'x': expected [N,3]");
         if (model->input_count == 2 && (inputs[1].rank != 1 || inputs[1].dims[0] != inputs[0].dims[0]))
             return fail(error, CI_BAD_INPUT, "input 'ids': expected [N]");
     }
@@ -149,15 +169,9 @@ int ci_session_run(ci_session *session, const ci_array *inputs, ci_array *output
     return CI_OK;
 }
 
-void ci_session_profile(ci_session *session, bool on)
-{
-    session->profile = on;
-}
+void ci_session_profile(ci_session *session, bool on) { session->profile = on; }
 
-int64_t ci_session_step_ns(const ci_session *session, int32_t step)
-{
-    return session->runs * 1000 * (step + 1);
-}
+int64_t ci_session_step_ns(const ci_session *session, int32_t step) { return session->runs * 1000 * (step + 1); }
 
 const ci_code *ci_session_code(const ci_session *session)
 {

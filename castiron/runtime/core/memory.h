@@ -4,11 +4,6 @@
 
 #include "../castiron.h"
 
-typedef struct ci_block {
-    char *data;
-    size_t size;
-} ci_block;
-
 /* Makes the block hold at least `size` bytes; its contents are lost where it grows. False: no memory, the block is empty. */
 bool ci_block_grow(ci_block *block, int64_t size);
 void ci_block_seal(ci_block *block); /* read-only from here on */

@@ -7,7 +7,8 @@
 
 /* "input 'y': expected float32[batch,4] with batch = 3, got float32[5,4]". size -1: no size to tell the value of. */
 static CI_COLD int fail_input(const ci_model *model, const ci_port *port, const ci_array *array, int32_t size, int64_t value,
-                      ci_error *error) {
+                              ci_error *error)
+{
     ci_text text = ci_message(error);
     ci_put(&text, "input '%s': expected %s", port->name, ci_type_name(port->type));
     ci_put_shape(&text, port->rank, port->dims, model->sizes);
@@ -18,7 +19,8 @@ static CI_COLD int fail_input(const ci_model *model, const ci_port *port, const 
     return CI_BAD_INPUT;
 }
 
-static int check_kinds(const ci_model *model, const ci_array *inputs, ci_error *error) {
+static int check_kinds(const ci_model *model, const ci_array *inputs, ci_error *error)
+{
     for (int32_t i = 0; i < model->input_count; ++i) {
         const ci_port *port = &model->inputs[i];
         if (inputs[i].type != port->type || inputs[i].rank != port->rank)
@@ -29,7 +31,8 @@ static int check_kinds(const ci_model *model, const ci_array *inputs, ci_error *
     return CI_OK;
 }
 
-static int check_dims(const ci_model *model, const ci_array *inputs, const int64_t *sizes, ci_error *error) {
+static int check_dims(const ci_model *model, const ci_array *inputs, const int64_t *sizes, ci_error *error)
+{
     for (int32_t i = 0; i < model->input_count; ++i) {
         const ci_port *port = &model->inputs[i];
         for (int32_t d = 0; d < port->rank; ++d) {
@@ -41,7 +44,8 @@ static int check_dims(const ci_model *model, const ci_array *inputs, const int64
     return CI_OK;
 }
 
-int ci_sizes_of(const ci_model *model, const ci_array *inputs, int64_t *sizes, ci_error *error) {
+int ci_sizes_of(const ci_model *model, const ci_array *inputs, int64_t *sizes, ci_error *error)
+{
     int status = check_kinds(model, inputs, error);
     if (status) return status;
     for (int32_t k = 0; k < model->size_count; ++k) {
@@ -57,13 +61,22 @@ int ci_sizes_of(const ci_model *model, const ci_array *inputs, int64_t *sizes, c
     return misfit ? ci_fail(error, CI_BAD_INPUT, "these input shapes do not fit the model: %s", misfit) : status;
 }
 
-int ci_outputs_of(const ci_model *model, const int64_t *sizes, ci_array *outputs, ci_error *error) {
+bool ci_is_late(const ci_array *output)
+{
+    for (int32_t d = 0; d < output->rank; ++d)
+        if (output->dims[d] < 0) return true;
+    return false;
+}
+
+int ci_outputs_of(const ci_model *model, const int64_t *sizes, int32_t known, ci_array *outputs, ci_error *error)
+{
     for (int32_t i = 0; i < model->output_count; ++i) {
         const ci_port *port = &model->outputs[i];
         outputs[i].type = port->type;
         outputs[i].rank = port->rank;
         for (int32_t d = 0; d < port->rank; ++d)
-            outputs[i].dims[d] = port->dims[d] < 0 ? sizes[-1 - port->dims[d]] : port->dims[d];
+            outputs[i].dims[d] = port->dims[d] >= 0 ? port->dims[d] : -1 - port->dims[d] < known ? sizes[-1 - port->dims[d]] : -1;
+        if (known < model->size_count && ci_is_late(&outputs[i])) continue;
         if (ci_array_bytes(port->type, port->rank, outputs[i].dims) >= 0) continue;
         ci_text text = ci_message(error);
         ci_put(&text, "these input shapes would give output '%s' the impossible shape ", port->name);
