@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from typing import Any
 
 import numpy as np
 import onnx
@@ -61,6 +62,27 @@ def test_a_node() -> None:
         onnx_backend.run_node(node, [np.arange(6.0)])
     with pytest.raises(onnx.checker.ValidationError):
         onnx_backend.run_node(helper.make_node("NoSuch", ["x"], ["y"]), [np.ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "attributes"),
+    [
+        ("MaxPool", [(1, 2, 4, 6)], {"kernel_shape": [2, 3]}),
+        ("LayerNormalization", [(2, 3, 4), (4,)], {}),
+        ("Dropout", [(2, 3)], {}),
+    ],
+)
+def test_a_node_whose_first_output_nothing_wants(operator: str, shapes: Any, attributes: Any) -> None:
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape, np.float32) for shape in shapes]
+    names = [f"i{k}" for k in range(len(arrays))]
+    node = helper.make_node(operator, names, ["first", "second"], **attributes)
+    ports = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in zip(names, arrays)]
+    graph = helper.make_graph([node], "g", ports, [onnx.ValueInfoProto(name="second")])
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+    (found,) = onnx_backend.run_model(model, arrays)
+    expected = onnx_backend.run_node(node, arrays)[1]
+    assert np.array_equal(found, expected) and found.dtype == expected.dtype
 
 
 def test_devices_and_refusals() -> None:
