@@ -56,7 +56,7 @@ static bool skip(reader *r, int depth) {
 static bool is(ci_slice text, const char *word) { return text.size == strlen(word) && !memcmp(text.at, word, text.size); }
 
 /* "F32"; booleans as "Bool" or {"Bool": "Native"}. */
-static bool read_type(reader *r, ci_slice *type) {
+static CI_APART bool read_type(reader *r, ci_slice *type) {
     uint64_t count = 1;
     ci_slice kind = {"U8", 2};
     bool nested = take(r, MAP, &count);

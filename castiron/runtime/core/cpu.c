@@ -15,7 +15,7 @@ static uint64_t enabled_states(void) {
 }
 
 /* The level of the x86-64 psABI: what the processor can do and the operating system saves on a switch of threads. */
-static int x86_64_level(void) {
+static CI_APART int x86_64_level(void) {
     const uint32_t v2 = bit_SSE3 | bit_SSSE3 | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT | bit_CMPXCHG16B;
     const uint32_t v3 = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C | bit_MOVBE;
     const uint32_t v3_leaf7 = bit_AVX2 | bit_BMI | bit_BMI2;

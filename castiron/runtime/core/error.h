@@ -16,6 +16,9 @@
 #define CI_NO_FLOATS
 #endif
 
+/* Of functions that are larger inlined than called: there they push the caller's variables out of registers. */
+#define CI_APART __attribute__((noinline))
+
 /* Text that grows in a buffer. */
 typedef struct ci_text {
     char *at, *end; /* end: the last byte, kept for the closing zero */

@@ -47,7 +47,7 @@ static int read_key(reader *r, ci_slice *key, const char *what) {
     return ci_json_string(&r->json, key) && ci_json_take(&r->json, ':') ? CI_OK : fail(r, what);
 }
 
-static int read_tensor(reader *r, ci_tensor *t) {
+static CI_APART int read_tensor(reader *r, ci_tensor *t) {
     unsigned seen = 0;
     int status = expect(r, '{');
     if (status) return status;
@@ -82,7 +82,7 @@ static int read_metadata(reader *r) {
     return expect(r, '}');
 }
 
-static int read_header(reader *r) {
+static CI_APART int read_header(reader *r) {
     int status = *r->json.at == '{' ? expect(r, '{') : fail(r, "'{'");
     if (!status && !ci_json_take(&r->json, '}')) {
         do {

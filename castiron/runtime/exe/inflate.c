@@ -1,5 +1,7 @@
 #include "inflate.h"
 
+#include "../core/error.h"
+
 uint32_t ci_crc32(uint32_t crc, const void *data, size_t size)
 {
     static uint32_t table[256];
@@ -44,7 +46,7 @@ static uint32_t take(stream *s, int count)
     return value;
 }
 
-static void emit(stream *s, uint8_t byte)
+static CI_APART void emit(stream *s, uint8_t byte)
 {
     if (s->made < s->size)
         s->out[s->made++] = byte;

@@ -122,7 +122,7 @@ typedef struct list {
     int depth, leaf;           /* deepest list so far; lists around an element, -1: none seen */
 } list;
 
-static int push(reader *r, list *l)
+static CI_APART int push(reader *r, list *l)
 {
     uint64_t bits;
     int status = read_element(r, &bits);
@@ -225,7 +225,7 @@ static int read_name(reader *r, name *n)
     return CI_OK;
 }
 
-static int read_object(reader *r, ci_inputs *inputs)
+static CI_APART int read_object(reader *r, ci_inputs *inputs)
 {
     name n;
     for (bool first = true; !accept(r, '}'); first = false) {

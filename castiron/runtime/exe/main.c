@@ -20,7 +20,7 @@ extern const ci_model *const ci_main_model;
 /* Reading inputs --------------------------------------------------------------------------------------------------- */
 
 /* Named files first: the others then take the inputs that are left. */
-static int read_given(ci_inputs *inputs, const ci_options *options, ci_error *error)
+static CI_APART int read_given(ci_inputs *inputs, const ci_options *options, ci_error *error)
 {
     int status = CI_OK;
     for (int named = 1; named >= 0; named--)
@@ -123,7 +123,7 @@ static int with_session(const ci_options *options, ci_out *out, ci_error *error)
     return status;
 }
 
-static int act(const ci_options *options, ci_error *error)
+static CI_APART int act(const ci_options *options, ci_error *error)
 {
     ci_out out;
     int status = CI_OK;

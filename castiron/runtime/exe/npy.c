@@ -85,7 +85,7 @@ static void put_code(char *code, int32_t type)
 }
 
 /* The type of a descr like "<f4", or 0. */
-static int32_t type_of(const header *h)
+static CI_APART int32_t type_of(const header *h)
 {
     char code[3];
     for (int32_t type = CI_FLOAT; type <= CI_UINT64 && h->type.size == 3; type++) {

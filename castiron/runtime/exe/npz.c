@@ -154,7 +154,7 @@ static const char *unpack(const ci_bytes *file, const entry *e, ci_bytes *out)
     return whole && ci_crc32(0, out->data, size) == e->crc ? NULL : "is damaged (checksum)";
 }
 
-static int read_entry(const ci_bytes *file, const entry *e, const char *where, ci_inputs *inputs, int index,
+static CI_APART int read_entry(const ci_bytes *file, const entry *e, const char *where, ci_inputs *inputs, int index,
                       ci_error *error)
 {
     ci_bytes bytes = {0};

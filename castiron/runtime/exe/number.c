@@ -11,7 +11,7 @@ typedef struct format {
     int16_t type, precision, least, exponent_bits;
 } format;
 
-static __attribute__((noinline)) const format *format_of(int32_t type)
+static CI_APART const format *format_of(int32_t type)
 {
     static const format formats[] = {
         {CI_FLOAT, 24, -149, 8}, {CI_FLOAT16, 11, -24, 5}, {CI_BFLOAT16, 8, -133, 8}, {CI_DOUBLE, 53, -1074, 11}};

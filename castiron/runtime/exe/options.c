@@ -157,27 +157,27 @@ static void list_ports(ci_text *out, const char *title, const ci_model *model, c
 void ci_options_help(ci_text *out, const ci_model *model)
 {
     ci_put(out, "Usage: %s [OPTION...] [FILE...]\n"
-                     "Runs the model on the inputs and prints its outputs as JSON.\n"
-                     "\n"
-                     "FILE is .npy, .npz or JSON (a nested list, or an object of inputs by name), known by its\n"
-                     "contents; - is standard input, which is also read where no FILE is given. Arrays without\n"
-                     "a name are the model's inputs in order.\n", model->name);
+                "Runs the model on the inputs and prints its outputs as JSON.\n"
+                "\n"
+                "FILE is .npy, .npz or JSON (nested lists, or an object of inputs by name), whatever its name;\n"
+                "- is standard input, read too where no FILE is given. Arrays without a name are the inputs\n"
+                "in order.\n", model->name);
     list_ports(out, "\nInputs:\n", model, model->inputs, model->input_count);
     list_ports(out, "Outputs:\n", model, model->outputs, model->output_count);
     ci_put_text(out, "\n"
-                     "  --input NAME=FILE     one input, by name\n"
-                     "  -o, --output FILE     write .npz, .npy (one output) or .json; whole, or not at all;\n"
-                     "                        -: .npy (several outputs: .npz) to standard output\n"
-                     "  --stream              answer each line of JSON with a line of JSON, until the end\n"
-                     "  --weights FILE        other weights: packed, or .safetensors or .bpk with the model's names\n"
-                     "  --save-weights FILE   write the weights, packed, and stop\n"
-                     "  --threads N           threads to use; 0, the default: all this process may use\n"
-                     "  --repeat N            run N times after a first one, times on standard error\n"
-                     "  --profile             time of each step, on standard error\n"
-                     "  --info                the model as JSON\n"
-                     "  --selftest            compare with the outputs recorded when the model was built\n"
+                     "  --input NAME=FILE    one input, by name\n"
+                     "  -o, --output FILE    write .npz, .npy (one output) or .json; whole, or not at all;\n"
+                     "                       -: .npy (several outputs: .npz) to standard output\n"
+                     "  --stream             answer each line of JSON with one\n"
+                     "  --weights FILE       other weights: packed, .safetensors or .bpk\n"
+                     "  --save-weights FILE  write the weights, packed, and stop\n"
+                     "  --threads N          threads; 0, the default: all this process may use\n"
+                     "  --repeat N           run N times after a first one, times on standard error\n"
+                     "  --profile            time of each step, on standard error\n"
+                     "  --info               the model as JSON\n"
+                     "  --selftest           compare with outputs recorded at build\n"
                      "  --version, -h, --help\n"
                      "\n"
-                     "Exit status: 0; 1 the self-test found a difference; 2 usage, input or output;\n"
-                     "3 weights; 4 out of memory.\n");
+                     "Exit status: 1 the self-test found a difference; 2 usage, input or output; 3 weights;\n"
+                     "4 out of memory.\n");
 }

@@ -111,7 +111,7 @@ static void print_number(ci_text *out, double value)
 
 /* Prints the line of one output, its difference also in units of the last place of the largest value; gives whether it is
    within its tolerance. */
-static bool report(ci_text *out, const char *name, const ci_array *got, const ci_array *wanted, double tolerance)
+static CI_APART bool report(ci_text *out, const char *name, const ci_array *got, const ci_array *wanted, double tolerance)
 {
     if (!same_shape(got, wanted)) {
         ci_put(out, "%s: type or shape is not as recorded, MISMATCH\n", name);

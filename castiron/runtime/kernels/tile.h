@@ -29,7 +29,7 @@ typedef void ci_sum(const ci_terms *runs, const ci_terms *end, int64_t row, int6
 /* The shapes, largest first; the last one has one row. Remainders of rows are computed by the smallest shape that covers
    them, overlapping rows already done. */
 typedef struct ci_shape {
-    int64_t rows, panels;
+    int32_t rows, panels;
     ci_sum *sum; /* NULL ends the list */
 } ci_shape;
 
