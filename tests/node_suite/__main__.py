@@ -1,4 +1,6 @@
-"""Runs the suite and reports: `python -m tests.node_suite [--only TEXT] [--every N] [--json] [--reasons]`."""
+"""Runs the suite and reports: `python -m tests.node_suite [--only TEXT] [--every N] [--json] [--reasons]`.
+
+What came of operators that were run whole goes to results.json; `python3 dev.py docs` then renews docs/operators.md."""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from dataclasses import asdict
 
 from .cases import Case, official
 from .outcome import Outcome, Status
+from .recorded import record
 from .suite import run, surprises
 
 PASSED = (Status.PASSED, Status.BOUND)
@@ -29,6 +32,7 @@ def main() -> int:
     cases = [c for c in official() if only == c.operator or only in c.name][:: options.every]
     started = time.monotonic()
     outcomes = run(cases, lambda text: print(text, file=sys.stderr))
+    record(cases, outcomes)
     wrong = surprises(outcomes, len(cases) == len(official()))
     if options.json:
         print(json.dumps(_json(cases, outcomes), indent=1))

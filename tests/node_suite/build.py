@@ -17,7 +17,7 @@ from castiron.artifact.make import Parts
 from castiron.assemble import assemble
 from castiron.dump import Dump
 from castiron.errors import Unsupported
-from castiron.frontend.source import load
+from castiron.frontend.source import Source, load
 from castiron.options import BuildOptions, Form
 from castiron.pipeline import compile_source
 from castiron.toolchain import elf, runtime, targets, zig
@@ -51,30 +51,36 @@ def compiled(case: Case) -> Built | Outcome:
     known at build; or why there is none."""
     everything = tuple(range(len(case.model.graph.input)))
     try:
-        return _compiled(case, case.model, everything)
+        return compile_case(case, _source(case.model), everything)
     except Unsupported as refusal:
         bound, fed = _bound(case)
         if fed != everything:
             try:
-                return _compiled(case, bound, fed)
+                return compile_case(case, _source(bound), fed)
             except Unsupported:
                 pass
             except Exception as error:
-                return _broken(error)
+                return broken(error)
         return Outcome(Status.UNSUPPORTED, str(refusal))
     except Exception as error:
-        return _broken(error)
+        return broken(error)
 
 
-def _broken(error: Exception) -> Outcome:
+def broken(error: Exception) -> Outcome:
+    """What a fault of castiron's own is."""
     return Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
 
 
-def _compiled(case: Case, model: onnx.ModelProto, fed: tuple[int, ...]) -> Built:
+def _source(model: onnx.ModelProto) -> Source:
+    return load(ir.serde.deserialize_model(model))
+
+
+def compile_case(case: Case, source: Source, fed: tuple[int, ...]) -> Built:
+    """The program of `source`, which stands for the case; `fed`: see `Built`. Raises what a build raises."""
     options = BuildOptions(form=Form.SHARED, name=case.name.replace("test_", "node_", 1), cpu=(_isa().name,))
     logging.disable(logging.WARNING)
     try:
-        made = compile_source(load(ir.serde.deserialize_model(model)), options, Dump(None), lambda text: None)
+        made = compile_source(source, options, Dump(None), lambda text: None)
         parts = assemble(made, options, "")
         parts.code([_isa()], False, 0)  # what cannot be printed is known here
         return Built(case, parts, fed)

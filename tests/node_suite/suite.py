@@ -17,13 +17,17 @@ from .outcome import Outcome, Status
 EXPECTED = Path(__file__).parent / "expected.txt"
 
 
-def run(cases: Sequence[Case], say: Callable[[str], None] = lambda text: None) -> dict[str, Outcome]:
+def run(
+    cases: Sequence[Case],
+    say: Callable[[str], None] = lambda text: None,
+    compile: Callable[[Case], Built | Outcome] = compiled,
+) -> dict[str, Outcome]:
     """The outcome of each case by name."""
     made: dict[str, Built | Outcome] = {}
     for number, case in enumerate(cases):
         if number % 200 == 0:
             say(f"compiling programs: {number} of {len(cases)}")
-        made[case.name] = compiled(case)
+        made[case.name] = compile(case)
     outcomes = {name: m for name, m in made.items() if isinstance(m, Outcome)}
     built = [m for m in made.values() if isinstance(m, Built)]
     for start in range(0, len(built), BATCH):
@@ -46,16 +50,16 @@ def _batch(models: Sequence[Built]) -> dict[str, Outcome]:
     return {m.case.name: outcome for m, outcome in zip(models, found, strict=True)}
 
 
-def expectations() -> dict[str, str]:
+def expectations(file: Path = EXPECTED) -> dict[str, str]:
     """Pattern of case names -> why they do not pass. One that starts with `failed: ` is a wrong result or a crash."""
-    lines = [line for line in EXPECTED.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     return {pattern.strip(): reason.strip() for pattern, _, reason in (line.partition(":") for line in lines)}
 
 
-def surprises(outcomes: Mapping[str, Outcome], whole: bool) -> list[str]:
+def surprises(outcomes: Mapping[str, Outcome], whole: bool, file: Path = EXPECTED) -> list[str]:
     """What differs from `expected.txt`; `whole`: all cases were run, so each of its lines must match some."""
     found, used = [], set()
-    expected = expectations()
+    expected = expectations(file)
     for name, outcome in outcomes.items():
         matching = [p for p in expected if fnmatch.fnmatchcase(name, p)]
         used.update(matching)
