@@ -95,3 +95,21 @@ def test_plain() -> None:
                  types=[1], axis=0),
         ]
     )  # fmt: skip
+
+
+def test_inverse() -> None:
+    def wild(*shape: int) -> np.ndarray:
+        """Without a large diagonal, so that rows are exchanged."""
+        return f(*shape) * (1 - np.eye(shape[-1], dtype=np.float32)) + f(*shape) / 10
+
+    near = {"rtol": 1e-3, "atol": 1e-3}
+    cases = [case(f"inverse_{n}", "Inverse", [[wild(b, n, n)] for b in (1, 3)], **near) for n in (1, 2, 5, 9)]
+    check(cases)
+
+
+def test_determinant() -> None:
+    """onnxruntime computes none on bare matrices of rank 2 with symbols; sizes vary in front."""
+    cases = [case(f"det_{n}", "Det", [[f(b, n, n)] for b in (1, 3)], domain="", rtol=1e-3) for n in (1, 2, 4, 7)]
+    singular = np.zeros((2, 3, 3), np.float32)
+    singular[1] = 1
+    check([*cases, case("det_singular", "Det", [[singular]], domain="")])

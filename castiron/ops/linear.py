@@ -86,7 +86,9 @@ def _inverse(body: Body) -> Values:
 
 
 def _max_unpool(body: Body) -> Values:
-    """Elements back at the places that MaxPool gave, in zeros: places count through a tensor of the inferred sizes."""
+    """Elements back at the places that MaxPool gave, in zeros.
+
+    Places count through a tensor of the inferred sizes; what `output_shape` has beyond it is at the end."""
     x, places, wanted = body.input(0), body.input(1), body.known(2)
     sizes = [size(x, d) for d in range(rank(x))]
     kernel = list(body.attribute("kernel_shape"))
@@ -99,13 +101,11 @@ def _max_unpool(body: Body) -> Values:
         for d, (n, s, k) in enumerate(zip(sizes[2:], strides, kernel, strict=True))
     ]
     inferred = [int(sizes[0] or 0), int(sizes[1] or 0), *spatial]
-    shape = inferred if wanted is None else [int(n) for n in wanted]
-    counted = inferred if wanted is None else shape
-    flat = body.op("ConstantOfShape", [int(np.prod(counted))])
-    filled = body.op(
-        "ScatterElements", body.cast(flat, body.type), body.op("Reshape", places, [-1]), body.op("Reshape", x, [-1])
-    )
-    return [body.op("Reshape", filled, shape)]
+    flat = body.cast(body.op("ConstantOfShape", [int(np.prod(inferred))]), body.type)
+    filled = body.op("ScatterElements", flat, body.op("Reshape", places, [-1]), body.op("Reshape", x, [-1]))
+    found = body.op("Reshape", filled, inferred)
+    more = [0] * rank(x) if wanted is None else [int(n) - m for n, m in zip(wanted, inferred, strict=True)]
+    return [body.op("Pad", found, [*[0] * rank(x), *more]) if any(more) else found]
 
 
 OPERATORS = (
