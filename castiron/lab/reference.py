@@ -21,8 +21,11 @@ from castiron.ops.random import RANDOM
 
 Arrays = Mapping[str, np.ndarray]
 
-SLOW_FLOPS = 3e9
+SLOW_FLOPS = 1e10
 """Beyond this many operations the float64 pass of an ONNX model (onnx.reference, NumPy) takes many seconds."""
+
+REPEATED_FLOPS = 3e9
+"""What further runs may take together."""
 
 LARGE_BYTES = 256 << 20
 """Beyond this size of weights too: the pass holds them about nine times."""
@@ -88,7 +91,7 @@ def vectors(source: Source, inputs: Arrays, flops: int, needed: bool = True) -> 
     if exact is None:
         return Vectors(inputs, outputs, None, source.framework, own=steps)
     own = _largest(_errors(outputs, exact), steps)
-    repeats = min(REPEATS, int(SLOW_FLOPS // max(flops, 1))) if any(outputs[n].size < MANY for n in own) else 0
+    repeats = min(REPEATS, int(REPEATED_FLOPS // max(flops, 1))) if any(outputs[n].size < MANY for n in own) else 0
     for sample in samples(source, inputs, repeats):
         if sample.exact is not None:
             own = _largest(own, _errors(sample.outputs, sample.exact))

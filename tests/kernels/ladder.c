@@ -341,6 +341,8 @@ static void check(void)
     report("gru");
     for (int i = 0; i < 24; i++) check_winograd(2 + i % 4 / 2 * 2, i % 2);
     report("winograd");
+    for (int i = 0; i < 24; i++) check_matmul(29, 40, 1024, i % 3 == 0); /* among them rows of 4,096 bytes */
+    report("rows that collide");
 }
 
 #include "timing.h"

@@ -20,8 +20,10 @@ void ci_matmul_plain(const ci_matmul *p, double *sums)
 }
 #endif
 
-/* Rows of an item. Those of `a` stay in the second cache while the panels pass by; no fewer than 112, so that panels from
-   memory do not hold the arithmetic up. */
+/* Rows of an item. Where all panels stay in the second cache, one tile's, so that its lines of `a` and of the output are
+   met once. Else those of `a` stay there while the panels pass by; no fewer than 112, so that panels from memory do not
+   hold the arithmetic up. */
+#define CI_FEW_FLOATS (64 * 1024)
 #define CI_CHUNK_FLOATS (128 * 1024)
 #define CI_CHUNK_ROWS 112
 /* With threads there are at least so many items, where there are rows enough. */
@@ -51,6 +53,8 @@ static void ci_matmul_items(const ci_run *run, const void *argument, int64_t beg
 
 static int64_t ci_matmul_chunk(const ci_run *run, const ci_matmul *p, int64_t rows, int64_t items_per_chunk)
 {
+    if (p->k * p->n <= CI_FEW_FLOATS)
+        return rows;
     int64_t tiles = ci_most(CI_CHUNK_ROWS, CI_CHUNK_FLOATS / ci_most(p->k, 1)) / rows;
     tiles = ci_least(tiles, (p->m + rows - 1) / rows);
     while (run->pool && tiles > 1 && (p->m / (tiles * rows) + 1) * items_per_chunk < CI_ITEMS) tiles = (tiles + 1) / 2;

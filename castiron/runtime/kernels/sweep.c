@@ -38,23 +38,45 @@ static ci_terms ci_take(const ci_sums *s, const float *a, ci_place *place, int64
     return (ci_terms){first, count};
 }
 
+/* Whether the rows of a tile are so far apart that their lines meet in one set of the first cache, which holds eight. */
+static bool ci_collide(const ci_shape *shape, const ci_sums *s)
+{
+    return shape->rows > 8 && s->a_row % 1024 == 0 && s->a_c == 1;
+}
+
+/* The runs of a block, copied together as one. */
+static ci_terms ci_copied(const ci_tiles *tiles, const ci_shape *shape, const ci_sums *s, const ci_terms *runs,
+                          const ci_terms *end, float *copy)
+{
+    int64_t terms = 0;
+    for (; runs < end; terms += runs->count, runs++) tiles->copy(runs->a, s->a_row, shape->rows, runs->count, copy + terms);
+    return (ci_terms){copy, terms};
+}
+
 /* out[rows][panels * 16] = the sums, block by block. A panel after `last` does not exist and is read as the last one. */
-static void ci_sum_blocks(const ci_shape *shape, const ci_sums *s, const float *a, const float *b, int64_t last, float *out)
+static void ci_sum_blocks(const ci_tiles *tiles, const ci_shape *shape, const ci_sums *s, const float *a, const float *b,
+                          int64_t last, float *out)
 {
     const float *from[CI_MOST_PANELS];
+    _Alignas(64) float copy[CI_MOST_ROWS * CI_COPIED];
     ci_terms runs[CI_BLOCK], *end;
     ci_place place = {0};
     int64_t at = 0; /* in the panels */
+    const bool collide = ci_collide(shape, s);
     do {
         const bool first = at == 0;
-        int64_t room = ci_least(CI_BLOCK, (s->panel - at) / CI_PANEL);
+        int64_t room = ci_least(CI_BLOCK, (s->panel - at) / CI_PANEL), row = s->a_row;
         for (int64_t p = 0; p < shape->panels; p++) from[p] = b + ci_least(p, last) * s->panel + at;
         at += room * CI_PANEL;
         for (end = runs; room > 0; end++) {
             *end = ci_take(s, a, &place, room);
             room -= end->count;
         }
-        shape->sum(runs, end, s->a_row, s->a_c, from, out, !first);
+        if (collide) {
+            *runs = ci_copied(tiles, shape, s, runs, end, copy);
+            end = runs + 1, row = CI_COPIED;
+        }
+        shape->sum(runs, end, row, s->a_c, from, out, !first);
     } while (at < s->panel);
 }
 
@@ -63,7 +85,7 @@ ci_done ci_next_tile(const ci_tiles *tiles, const ci_sums *s, const float *a, co
 {
     const ci_shape *shape = ci_choose(tiles, end - row, s->rows, panels);
     const int64_t start = ci_least(row, s->rows - shape->rows), stride = shape->panels * CI_PANEL;
-    ci_sum_blocks(shape, s, a + start * s->a_row, b, panels - 1, tile);
+    ci_sum_blocks(tiles, shape, s, a + start * s->a_row, b, panels - 1, tile);
     return (ci_done){tile + (row - start) * stride, ci_least(shape->rows - (row - start), end - row), stride};
 }
 

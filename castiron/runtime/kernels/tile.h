@@ -13,7 +13,8 @@
 #define CI_BLOCK 64
 #define CI_PANEL 16
 #define CI_MOST_PANELS 4
-#define CI_MOST_TILE_FLOATS (14 * 2 * CI_PANEL)
+#define CI_MOST_ROWS 14
+#define CI_MOST_TILE_FLOATS (CI_MOST_ROWS * 2 * CI_PANEL)
 
 /* Neighbouring terms: the first one's element in row 0 of a, and how many. */
 typedef struct ci_terms {
@@ -33,8 +34,13 @@ typedef struct ci_shape {
     ci_sum *sum; /* NULL ends the list */
 } ci_shape;
 
+/* to[rows][CI_COPIED] = `count` neighbouring floats of each row of a. */
+typedef void ci_copy(const float *a, int64_t row, int64_t rows, int64_t count, float *to);
+#define CI_COPIED (CI_BLOCK + CI_PANEL)
+
 struct ci_tiles {
     ci_shape shapes[6];
+    ci_copy *copy;
 };
 
 static inline int64_t ci_least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -49,6 +49,17 @@ CI_INLINE void ci_sum_tile(const ci_terms *runs, const ci_terms *end, int64_t ro
     }
 #define CI_SUM_SHAPE(rows, panels) {rows, panels, ci_sum_##rows##x##panels}
 
+static void ci_copy_rows(const float *a, int64_t row, int64_t rows, int64_t count, float *to)
+{
+    for (; rows > 0; rows--, a += row, to += CI_COPIED) {
+        int64_t i = 0;
+        for (; i + CI_LANES <= count; i += CI_LANES)
+            ci_store(to + i, ci_load(a + i));
+        for (; i < count; i++)
+            to[i] = a[i];
+    }
+}
+
 /* The largest tile fills the registers; a tile of one row has more panels, to hide the latency of its chains. */
 #if CI_LANES == 16
 CI_SUM_INSTANCE(14, 2)
@@ -57,15 +68,15 @@ CI_SUM_INSTANCE(7, 2)
 CI_SUM_INSTANCE(4, 2)
 CI_SUM_INSTANCE(1, 4)
 const ci_tiles CI(tiles) = {
-    {CI_SUM_SHAPE(14, 2), CI_SUM_SHAPE(14, 1), CI_SUM_SHAPE(7, 2), CI_SUM_SHAPE(4, 2), CI_SUM_SHAPE(1, 4)}};
+    {CI_SUM_SHAPE(14, 2), CI_SUM_SHAPE(14, 1), CI_SUM_SHAPE(7, 2), CI_SUM_SHAPE(4, 2), CI_SUM_SHAPE(1, 4)}, ci_copy_rows};
 #elif CI_FMA
 CI_SUM_INSTANCE(6, 1)
 CI_SUM_INSTANCE(4, 1)
 CI_SUM_INSTANCE(2, 1)
 CI_SUM_INSTANCE(1, 4)
-const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(6, 1), CI_SUM_SHAPE(4, 1), CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 4)}};
+const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(6, 1), CI_SUM_SHAPE(4, 1), CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 4)}, ci_copy_rows};
 #else
 CI_SUM_INSTANCE(2, 1)
 CI_SUM_INSTANCE(1, 1)
-const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 1)}};
+const ci_tiles CI(tiles) = {{CI_SUM_SHAPE(2, 1), CI_SUM_SHAPE(1, 1)}, ci_copy_rows};
 #endif
