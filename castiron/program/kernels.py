@@ -66,7 +66,13 @@ KERNELS: dict[str, KernelSpec] = {
         _recurrent("lstm", ("h0", "c0", "peephole", "lengths"), ("y", "yh", "yc", "scratch")),
         _recurrent("gru", ("recurrent_bias", "h0", "lengths"), ("y", "yh", "scratch")),
         _recurrent("rnn", ("h0", "lengths"), ("y", "yh", "scratch")),
-        # The leaf that each row comes to in each tree of an ensemble (ci_trees in castiron.h).
-        KernelSpec("trees", operands=("x", "split", "nodes", "roots"), outputs=("leaf",)),
+        # The leaf that each row comes to in each tree of an ensemble.
+        KernelSpec(
+            "trees",
+            operands=("x", "split", "nodes", "roots"),
+            outputs=("leaf",),
+            struct="ci_trees_of",
+            portable=True,
+        ),
     )
 }

@@ -17,7 +17,7 @@ COMPARISONS = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, n
 
 
 def run_trees(operands: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-    """Fills `leaf` by the operands of ci_trees."""
+    """Fills `leaf` by the operands of ci_trees_of."""
     x, split, nodes = operands["x"], operands["split"].reshape(-1), operands["nodes"].reshape(-1, 4)
     at = np.broadcast_to(operands["roots"].reshape(1, -1), (len(x), operands["roots"].size)).copy()
     while (inside := np.argwhere(at >= 0)).size:

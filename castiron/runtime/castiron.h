@@ -245,13 +245,14 @@ typedef struct ci_recurrent {
    comparison (ci_comparison), CI_NAN_HOLDS added where NaN holds; a leaf is written as ~ its number, in roots too.
    x: [rows][features] and split: [.] are double where `wide`, else float. leaf: [rows][trees] numbers of leaves. */
 typedef enum ci_comparison { CI_AT_MOST, CI_BELOW, CI_AT_LEAST, CI_ABOVE, CI_SAME, CI_OTHER, CI_NAN_HOLDS = 8 } ci_comparison;
-typedef struct ci_trees {
+typedef struct ci_trees_of {
     int64_t rows, features, trees;
     bool wide;
     const void *x, *split;
     const int32_t *nodes, *roots;
     int32_t *leaf;
-} ci_trees;
+} ci_trees_of;
+void ci_trees(const ci_run *run, const ci_trees_of *p);
 
 /* positions: where the n flags (0 or 1) are set, in order; one more may be written. count: how many there are. */
 typedef struct ci_select_of {
@@ -274,8 +275,7 @@ void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles);
     void ci_winograd4_##isa(const ci_run *, const ci_conv *);                                                               \
     void ci_lstm_##isa(const ci_run *, const ci_recurrent *);                                                               \
     void ci_gru_##isa(const ci_run *, const ci_recurrent *);                                                                \
-    void ci_rnn_##isa(const ci_run *, const ci_recurrent *);                                                                \
-    void ci_trees_##isa(const ci_run *, const ci_trees *);
+    void ci_rnn_##isa(const ci_run *, const ci_recurrent *);
 CI_DECLARE_KERNELS(generic)
 CI_DECLARE_KERNELS(x86_64_v2)
 CI_DECLARE_KERNELS(x86_64_v3)

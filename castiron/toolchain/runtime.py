@@ -33,7 +33,6 @@ _TILED = ("matmul", "conv", "winograd2", "winograd4", "lstm", "gru", "rnn")
 _TILE_FILES = ("sweep.c", "tiles.c")
 # Compiled once an instruction set, and how: tiles.c is straight code in one loop, -O3 finds nothing more to do there.
 _VECTOR_FILES = {"tiles.c": SMALL_FLAGS} | dict.fromkeys(("winograd.c", "lstm.c", "gru.c", "rnn.c"), KERNEL_FLAGS)
-_VECTOR_FILES["trees.c"] = KERNEL_FLAGS
 
 
 def files(part: str) -> list[Path]:

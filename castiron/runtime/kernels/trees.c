@@ -16,7 +16,7 @@ enum { ROWS = 8 };
         default: return value != split;                                                           \
         }                                                                                         \
     }                                                                                             \
-    static void walk_##T(const ci_trees *p, int64_t row, int64_t rows, int64_t tree)              \
+    static void walk_##T(const ci_trees_of *p, int64_t row, int64_t rows, int64_t tree)              \
     {                                                                                             \
         const T *x = (const T *)p->x + row * p->features, *split = p->split;                      \
         int32_t at[ROWS];                                                                         \
@@ -39,7 +39,7 @@ CI_HOLDS(double)
 static void blocks(const ci_run *run, const void *argument, int64_t begin, int64_t end)
 {
     (void)run;
-    const ci_trees *p = argument;
+    const ci_trees_of *p = argument;
     for (int64_t tree = 0; tree < p->trees; tree++) /* a tree stays in the cache for all rows */
         for (int64_t row = begin * ROWS; row < end * ROWS && row < p->rows; row += ROWS) {
             const int64_t rows = p->rows - row < ROWS ? p->rows - row : ROWS;
@@ -47,7 +47,7 @@ static void blocks(const ci_run *run, const void *argument, int64_t begin, int64
         }
 }
 
-void CI(trees)(const ci_run *run, const ci_trees *p)
+void ci_trees(const ci_run *run, const ci_trees_of *p)
 {
     ci_parallel(run, blocks, p, (p->rows + ROWS - 1) / ROWS, p->trees * ROWS * 60);
 }
