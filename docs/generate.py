@@ -1,4 +1,5 @@
-"""Writes the generated pages: `commands.md` from the signatures of the command line's functions.
+"""Writes the generated pages: `commands.md` from the signatures of the command line's functions, `operators.md` from the
+registry and the recorded node tests.
 
 python3 dev.py docs            writes them
 python3 dev.py docs --check    status 1 where one is stale
@@ -14,6 +15,7 @@ from enum import EnumType
 from pathlib import Path
 from typing import Any
 
+from operators_page import operators_page
 from typer.models import ArgumentInfo, OptionInfo
 
 from castiron.cli.app import app
@@ -95,7 +97,7 @@ def _is_required(parameter: Parameter) -> bool:
     return parameter[2] is inspect.Parameter.empty
 
 
-PAGES = {"commands.md": commands}
+PAGES = {"commands.md": commands, "operators.md": operators_page}
 
 
 def main() -> int:

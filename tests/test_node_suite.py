@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from node_suite.cases import Case, official
+from node_suite.recorded import RESULTS, expected, rows
 from node_suite.suite import run, surprises
 
 WHOLE = {"Gemm", "Slice", "Softmax"}
@@ -24,3 +27,10 @@ def test_sample() -> None:
 @pytest.mark.slow
 def test_all() -> None:
     assert not surprises(run(official()), whole=True)
+
+
+@pytest.mark.slow
+def test_the_recorded_results_are_what_is_expected() -> None:
+    """Else docs/operators.md says what no longer holds."""
+    held = json.loads(RESULTS.read_text())["operators"]
+    assert held == rows(official(), expected()), "run python -m tests.node_suite.recorded, then python3 dev.py docs"
