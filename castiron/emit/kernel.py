@@ -15,7 +15,7 @@ from castiron.emit.reduce import reduction
 from castiron.emit.scope import TILE_SIMD, Block, Scope
 from castiron.errors import InternalError
 from castiron.program.expr import Acc, Axis, Const, Expr, Load, Var, free_variables, rewrite, substitute
-from castiron.program.kernels import KERNELS
+from castiron.program.kernels import KERNELS, MATMULS
 from castiron.program.types import Kernel
 
 TILE = "castiron.tile"
@@ -61,6 +61,11 @@ def print_kernel(name: str, step: Kernel, memory: Memory) -> list[str]:
     return [*_epilogue(f"{name}_tile", step.out, tile, memory), "", *_call(name, step, tile, memory)]
 
 
+def _sums(kernel: str) -> str:
+    """The C type of a kernel's sums."""
+    return "int32_t" if KERNELS[kernel].integer else "float"
+
+
 def _load(e: Expr) -> Load:
     assert isinstance(e, Load)
     return e
@@ -72,8 +77,8 @@ def _tile(step: Kernel, memory: Memory) -> Tile:
         raise InternalError(f"step {step.name!r}: a tile kernel needs a value")
     operands = {}
     for role, operand in step.operands:
-        if not isinstance(operand, Load) or operand.type != DataType.FLOAT:
-            raise InternalError(f"step {step.name!r}: operand {role} must be a load of FLOAT")
+        if not isinstance(operand, Load) or (operand.type == DataType.FLOAT) == spec.integer:
+            raise InternalError(f"step {step.name!r}: operand {role} must be a load of {_sums(spec.name)}")
         operands[role] = _load(flat(operand, memory.buffers))
     index = [flat(i, memory.buffers) for i in step.index]
     where = Load(STORE, (offset(index, memory.buffers[step.out].shape),), step.value.type)
@@ -87,7 +92,7 @@ def _tile(step: Kernel, memory: Memory) -> Tile:
 
 def _simplified(tile: Tile) -> Tile:
     """Outer axes merged into the rows where strides permit, and a convolution of one tap made a matmul."""
-    if tile.kernel == "matmul":
+    if tile.kernel in MATMULS:
         return _rows_from(tile, ("b2", "b1", "b0"), "m")
     if tile.kernel != "conv":
         return tile
@@ -110,7 +115,7 @@ def _rows_from(tile: Tile, outer: tuple[str, ...], rows: str) -> Tile:
 
 
 def _fits(tile: Tile, outer: Axis, inner: Axis) -> bool:
-    weights = tile.operands["b" if tile.kernel == "matmul" else "filter"]
+    weights = tile.operands[KERNELS[tile.kernel].operands[-1]]
     rest = [v for k, v in tile.operands.items() if v is not weights]
     if outer.name in free_variables(weights):
         return False
@@ -148,6 +153,8 @@ def _call(name: str, step: Kernel, tile: Tile, memory: Memory) -> list[str]:
         "x": (*spec.axes[:-1], *spec.inner),
         "b": ("b0", "b1", "b2"),
         "filter": ("g",),
+        "rows": spec.axes[:-1],
+        "panels": ("b0", "b1", "b2"),
     }
     for operand in spec.operands:
         fields.append(f".{operand} = {_start(scope, tile.operands[operand].buffer, tile.start(operand))},")
@@ -180,7 +187,7 @@ def _filled(name: str, struct: str, function: str, fields: list[str], scope: Sco
 
 def _epilogue(name: str, out: str, tile: Tile, memory: Memory) -> list[str]:
     """What is done with a finished tile: loops over its rows and columns."""
-    scope = Scope(memory, reduction)
+    scope, type = Scope(memory, reduction), _sums(tile.kernel)
     *outer, rows, cols = tile.loops.values()
     scope.axes |= {"tile.r": "r", "tile.c": "c"}
     scope.namer("r"), scope.namer("c"), scope.namer("sums")
@@ -199,7 +206,7 @@ def _epilogue(name: str, out: str, tile: Tile, memory: Memory) -> list[str]:
     col.parent = row
     if rows.name in used:
         row.lines.append(f"const int64_t {scope.axis(rows)} = row + r;")
-    row.lines.append("const float *sums = tile + r * stride;")
+    row.lines.append(f"const {type} *sums = tile + r * stride;")
     if cols.name in used:
         col.lines.append(f"const int64_t {scope.axis(cols)} = col + c;")
     part = Part(out, (cols,), tile.store, value)
@@ -208,7 +215,7 @@ def _epilogue(name: str, out: str, tile: Tile, memory: Memory) -> list[str]:
     scope.top.nest(["for (int64_t r = 0; r < rows; r++) {"], row)
     head = [
         f"static void {name}(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows,",
-        f"{' ' * len(f'static void {name}(')}int64_t col, int64_t cols, const float *tile, int64_t stride)",
+        f"{' ' * len(f'static void {name}(')}int64_t col, int64_t cols, const {type} *tile, int64_t stride)",
     ]
     return [*head, "{", *scope.prologue(), *scope.top.lines, "}"]
 

@@ -4,7 +4,7 @@ FLOAT goes through the tile kernel `matmul`: the right operand is packed into pa
 (which belongs to `prepare` where the operand is a weight), alpha, beta and the third operand of Gemm are an
 element-wise step that fusion puts into the kernel's epilogue. Other types are plain sums.
 
-Specification: https://onnx.ai/onnx/operators/onnx__MatMul.html, onnx__Gemm.html, onnx__MatMulInteger.html
+Specification: https://onnx.ai/onnx/operators/onnx__MatMul.html, onnx__Gemm.html
 Opset history: Gemm had `broadcast` before 7.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx_ir import DataType
 
-from castiron.ops.common import ONE, ZERO, drop_attributes, lifted, product, scalar_of, static, wide
+from castiron.ops.common import ONE, ZERO, drop_attributes, lifted, product, wide
 from castiron.ops.registry import Call, Case, Operator
 from castiron.program.builder import Builder, Tensor
 from castiron.program.expr import Axis, Expr, Load, Reduce, cast, select
@@ -180,28 +180,6 @@ def _gemm_product(call: Call, out: Tensor) -> None:
         build.store(out, (row, column), place, Reduce("sum", (k,), cast(terms, out.type)))
 
 
-# Quantized ------------------------------------------------------------------------------------------------------------
-
-
-def _lower_matmul_integer(call: Call) -> None:
-    build, a, b = call.build, call.input(0), call.input(1)
-    multiply(build, call.out, _centered(call, a, call.optional(2), -2), _centered(call, b, call.optional(3), -1))
-
-
-def _centered(call: Call, x: Tensor, zero: Tensor | None, axis: int) -> Tensor:
-    """x minus its zero point (one, or one an entry of `axis`) as INT32."""
-    out = call.build.temp(DataType.INT32, x.shape, f"{x.name}.centered")
-
-    def value(*index: Expr) -> Expr:
-        wide_x = cast(x.load(*index), DataType.INT32)
-        if zero is None:
-            return wide_x
-        one = scalar_of(zero) if zero.rank != 1 or static(zero.shape[0]) == 1 else zero.load(index[axis])
-        return wide_x - cast(one, DataType.INT32)
-
-    return call.build.compute(out, value)
-
-
 def _f(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
@@ -227,5 +205,4 @@ OPERATORS = (
             Case("double", (_f(3, 4).astype(np.float64), _f(2, 4, 3).astype(np.float64))),
         ),
     ),
-    Operator("MatMulInteger", _lower_matmul_integer),
 )

@@ -12,7 +12,7 @@ import numpy as np
 from onnx_ir import DataType
 
 from castiron.ops.common import ZERO, fail, lifted, normal_axis, reduced, saturated, scalar_of, static, wide
-from castiron.ops.matmul import multiply
+from castiron.ops.integer import entry, multiply_integers
 from castiron.ops.registry import Call, Case, Operator
 from castiron.program.builder import Tensor
 from castiron.program.expr import Expr, apply, cast, constant
@@ -95,33 +95,16 @@ def _lower_dynamic(call: Call) -> None:
 def _lower_matmul(call: Call) -> None:
     """Sums of INT32 products, scaled once."""
     build, out = call.build, call.out
-    parts = []
-    for number, axis in ((0, -2), (3, -1)):
-        x, zero = call.input(number), call.input(number + 2)
-        away = build.temp(DataType.INT32, x.shape, f"{x.name}.centered")
-        at = _entry(zero, axis)
-        parts.append(
-            build.compute(away, lambda *i, x=x, at=at: cast(x.load(*i), DataType.INT32) - cast(at(i), DataType.INT32))
-        )
     total = build.temp(DataType.INT32, out.shape, f"{out.name}.sum")
-    multiply(build, total, *parts)
-    scales = _entry(call.input(1), -2), _entry(call.input(4), -1)
-    out_scale, out_zero = (_entry(call.input(n), -1) for n in (6, 7))
+    multiply_integers(build, total, call.input(0), call.input(2), call.input(3), call.input(5))
+    scales = entry(call.input(1), -2), entry(call.input(4), -1)
+    out_scale, out_zero = (entry(call.input(n), -1) for n in (6, 7))
 
     def value(*index: Expr) -> Expr:
         factor = lifted(scales[0](index)) * lifted(scales[1](index)) / lifted(out_scale(index))
         return _rounded(cast(total.load(*index), factor.type) * factor, out_zero(index), out.type)
 
     build.compute(out, value)
-
-
-def _entry(tensor: Tensor, axis: int) -> Callable[[Sequence[Expr]], Expr]:
-    """A number, or one an entry of a dimension of the index."""
-    if tensor.rank == 0 or all(static(size) == 1 for size in tensor.shape):
-        return lambda index: scalar_of(tensor)
-    if tensor.rank == 1:
-        return lambda index: tensor.load(index[axis])
-    return lambda index: tensor.broadcast(index)
 
 
 _X = np.array([[-1.5, 0.0, 2.25, 1000]], np.float32)

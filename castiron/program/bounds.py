@@ -34,7 +34,7 @@ from castiron.program.expr import (
     text,
 )
 from castiron.program.flow import nesting
-from castiron.program.kernels import KERNELS, PANEL
+from castiron.program.kernels import FOUR, KERNELS, PANEL
 from castiron.program.types import Compute, Equal, Kernel, Program, Require, Step, View, late_sizes
 
 _DEPTH = 4
@@ -95,6 +95,8 @@ def _kernel(step: Kernel, program: Program, axes: Mapping[str, Expr], where: str
     inner = {axis.name: axis.extent for axis in step.inner}
     yield from _within(first.index, program.buffers[first.buffer].shape, {**axes, **inner}, where)
     shape = program.buffers[packed.buffer].shape
+    if KERNELS[step.kernel].integer:  # [..., terms / 4, 16, 4]
+        shape = (*shape[:-3], shape[-3] * FOUR, shape[-2])
     for extent, axis in zip(shape[-1 - len(step.inner) : -1], step.inner, strict=True):
         yield from _same(extent, axis.extent, where)
     panels = shape[-2 - len(step.inner)]

@@ -38,8 +38,8 @@ LARGEST = 150
 CHEAP = 2
 """Cycles an element that may be spent again by each of a few consumers."""
 FEW = 4
-MOVABLE = {"matmul": ("a",), "conv": ("x",)}
-"""Operands of tile kernels that are strided, not in panels."""
+MOVABLE = {"matmul": ("a",), "conv": ("x",), "matmul_integer": ()}
+"""Operands of tile kernels that may have any strides."""
 
 
 def fuse(program: Program, note: Note = silent) -> Program:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 PANEL = 16
 """Columns of a packed panel: AVX-512 walks two at once, AVX2, NEON and SIMD128 one. One packed form for all."""
 
+FOUR = 4
+"""Terms of a sum of integers that are neighbours in memory."""
+MATMULS = ("matmul", "matmul_integer")
+
 
 @dataclass(frozen=True)
 class KernelSpec:
@@ -25,6 +29,7 @@ class KernelSpec:
     optional: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     tile: bool = False
+    integer: bool = False  # its sums are INT32, its operands bytes; else all is FLOAT
     struct: str = ""  # of castiron.h, where it is not ci_NAME
     portable: bool = False  # one function for every instruction set
 
@@ -50,6 +55,9 @@ KERNELS: dict[str, KernelSpec] = {
         # acc[b0, b1, b2, m, n] = sum over k of a(b0, b1, b2, m, k) * b[b0, b1, b2][n / 16][k][n % 16]
         # `b` is a Load of a packed array [..., ceil(N/16), K, 16] at (batch index..., 0, 0, 0): only batch strides count.
         KernelSpec("matmul", ("b0", "b1", "b2", "m", "n"), ("k",), ("a", "b"), tile=True),
+        # acc[b0, b1, b2, m, n] = sum over k of rows(b0, b1, b2, m, k) * panels[b0, b1, b2][n / 16][k / 4][n % 16][k % 4], INT32.
+        # `rows` is UINT8 with neighbouring terms, `panels` INT8; k is a multiple of 4.
+        KernelSpec("matmul_integer", ("b0", "b1", "b2", "m", "n"), ("k",), ("rows", "panels"), tile=True, integer=True),
         # acc[n, g, d, h, w, o] = sum over kd, kh, kw, c of x(n, g, d, h, w, kd, kh, kw, c) * filter[g][o/16][kd][kh][kw][c][o%16]
         # x is linear in all nine axes (stride and dilation are factors of the index); its border is already in the buffer.
         # `filter` is a Load of a packed array [G, ceil(O/16), KD, KH, KW, C, 16] at (g, 0, 0, 0, 0, 0, 0).

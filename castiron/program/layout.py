@@ -15,7 +15,7 @@ from castiron.program.edit import is_one, leaves, map_loads
 from castiron.program.expr import Expr, Load, free_variables, loads
 from castiron.program.types import Assign, Buffer, Compute, Group, Kernel, Kind, Program, Step, View, read_whole
 
-PANELS = ("b", "filter")
+PANELS = ("b", "filter", "rows", "panels")
 Item = TypeVar("Item")
 
 

@@ -15,7 +15,7 @@ from castiron.program.expr import INT64, Apply, Axis, Const, Expr, Load, constan
 from castiron.program.notes import Note, silent
 from castiron.program.types import Assign, Compute, Group, Kernel, Kind, Program, Step, View, read_whole
 
-PANELS = ("b", "filter")
+PANELS = ("b", "filter", "rows", "panels")
 
 
 def pads(program: Program, note: Note = silent) -> Program:

@@ -14,7 +14,7 @@ from castiron.program.deciding import DECIDING
 from castiron.program.edit import bound
 from castiron.program.expr import Acc, Apply, Axis, Const, Expr, Load, Reduce, Var, free_variables, nodes
 from castiron.program.flow import nesting
-from castiron.program.kernels import PANEL
+from castiron.program.kernels import FOUR, KERNELS, MATMULS, PANEL
 from castiron.program.recurrent import run_recurrent
 from castiron.program.trees import run_trees
 from castiron.program.types import (
@@ -222,7 +222,7 @@ class _Machine:
 
     def tile(self, step: Kernel) -> None:
         grid = self.grid(step)
-        grid.acc = (_matmul if step.kernel == "matmul" else _conv if step.kernel == "conv" else _winograd)(self, step)
+        grid.acc = (_matmul if step.kernel in MATMULS else _conv if step.kernel == "conv" else _winograd)(self, step)
         assert step.value is not None
         self.store(step, step.value, grid)
 
@@ -364,8 +364,10 @@ def _operand(machine: _Machine, step: Kernel, name: str) -> np.ndarray:
     return grid.checked(dict(step.operands)[name], step.name).astype(np.float64)  # type: ignore[arg-type]  # tile kernels have every operand
 
 
-def _panels(machine: _Machine, step: Kernel, name: str, inner: int, columns: int) -> np.ndarray:
-    """A packed operand: [axes but the last…, inner, columns], from panels that start where its load says."""
+def _panels(machine: _Machine, step: Kernel, name: str, inner: int, columns: int, together: int = 1) -> np.ndarray:
+    """A packed operand: [axes but the last…, inner, columns], from panels that start where its load says; in these,
+
+    so many terms of a column are neighbours."""
     load = dict(step.operands)[name]
     assert isinstance(load, Load)
     array = machine.memory[load.buffer]
@@ -374,15 +376,19 @@ def _panels(machine: _Machine, step: Kernel, name: str, inner: int, columns: int
     for i, extent in zip(load.index, array.shape, strict=True):
         start = start * extent + grid.checked(i, step.name)
     k, n = np.meshgrid(np.arange(inner), np.arange(columns), indexing="ij")
-    return array.reshape(-1)[start[..., None] + (n // PANEL * inner + k) * PANEL + n % PANEL].astype(np.float64)
+    at = ((n // PANEL * (inner // together) + k // together) * PANEL + n % PANEL) * together + k % together
+    return array.reshape(-1)[start[..., None] + at].astype(np.float64)
 
 
 def _matmul(machine: _Machine, step: Kernel) -> np.ndarray:
     *_, n = _extents(machine, step.axes)
     (k,) = _extents(machine, step.inner)
-    a = _operand(machine, step, "a")[..., 0, :]
-    b = _panels(machine, step, "b", k, n)[..., 0, :, :]
-    return _filled(np.matmul(a, b), machine, step)
+    (left, _), (right, _) = step.operands
+    integer = KERNELS[step.kernel].integer
+    a = _operand(machine, step, left)[..., 0, :]
+    b = _panels(machine, step, right, k, n, FOUR if integer else 1)[..., 0, :, :]
+    total = np.matmul(a, b)
+    return _filled(total.astype(np.int64) if integer else total, machine, step)
 
 
 def _conv(machine: _Machine, step: Kernel) -> np.ndarray:

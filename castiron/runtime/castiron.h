@@ -190,6 +190,21 @@ typedef struct ci_matmul {
     ci_tile *tile;
 } ci_matmul;
 
+/* The same of sums of integers. */
+typedef void ci_integer_tile(const ci_run *run, const int64_t *outer, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                             const int32_t *tile, int64_t stride);
+
+/* acc[b0][b1][b2][m][n] = sum over k of rows * panels, modulo 2^32. k is a multiple of 4; a row's terms are neighbours; panels
+   are packed [n/16][k/4][16][4], the last one filled up. */
+typedef struct ci_matmul_integer {
+    int64_t b0, b1, b2, m, n, k;
+    const uint8_t *rows;
+    int64_t rows_b0, rows_b1, rows_b2, rows_m;
+    const int8_t *panels;
+    int64_t panels_b0, panels_b1, panels_b2;
+    ci_integer_tile *tile;
+} ci_matmul_integer;
+
 /* acc[n][g][d][h][w][o] = sum over kd, kh, kw, c of x * filter, filter packed [g][o/16][kd][kh][kw][c][16]. */
 typedef struct ci_conv {
     int64_t n, g, d, h, w, o, kd, kh, kw, c;
@@ -264,11 +279,18 @@ void ci_select(const ci_run *run, const ci_select_of *p);
 
 /* What an instruction set brings to matmul and convolution (kernels/tile.h); the rest of them is common to all. */
 typedef struct ci_tiles ci_tiles;
+typedef struct ci_integer_tiles ci_integer_tiles;
 void ci_matmul_tiled(const ci_run *run, const ci_matmul *p, const ci_tiles *tiles);
 void ci_conv_tiled(const ci_run *run, const ci_conv *p, const ci_tiles *tiles);
+void ci_matmul_integer_tiled(const ci_run *run, const ci_matmul_integer *p, const ci_integer_tiles *tiles);
 
 #define CI_DECLARE_KERNELS(isa)                                                                                             \
     extern const ci_tiles ci_tiles_##isa;                                                                                   \
+    extern const ci_integer_tiles ci_integer_tiles_##isa;                                                                   \
+    static inline void ci_matmul_integer_##isa(const ci_run *run, const ci_matmul_integer *p)                               \
+    {                                                                                                                       \
+        ci_matmul_integer_tiled(run, p, &ci_integer_tiles_##isa);                                                           \
+    }                                                                                                                       \
     static inline void ci_matmul_##isa(const ci_run *run, const ci_matmul *p) { ci_matmul_tiled(run, p, &ci_tiles_##isa); } \
     static inline void ci_conv_##isa(const ci_run *run, const ci_conv *p) { ci_conv_tiled(run, p, &ci_tiles_##isa); }       \
     void ci_winograd2_##isa(const ci_run *, const ci_conv *);                                                               \

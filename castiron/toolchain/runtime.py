@@ -20,6 +20,7 @@ TINY_FLAGS = ("-Os", "-Xclang", "-Oz", "-fno-jump-tables")  # zig takes -Oz for 
 # A convolution of one tap is printed as a matmul; the linker drops what nobody calls.
 _KERNEL_FILES = {
     "matmul": ("matmul.c",),
+    "matmul_integer": ("matmul_integer.c", "integer_tiles.c"),
     "conv": ("conv.c", "matmul.c"),
     "winograd2": ("winograd.c",),
     "winograd4": ("winograd.c",),
@@ -32,7 +33,8 @@ _KERNEL_FILES = {
 _TILED = ("matmul", "conv", "winograd2", "winograd4", "lstm", "gru", "rnn")
 _TILE_FILES = ("sweep.c", "tiles.c")
 # Compiled once an instruction set, and how: tiles.c is straight code in one loop, -O3 finds nothing more to do there.
-_VECTOR_FILES = {"tiles.c": SMALL_FLAGS} | dict.fromkeys(("winograd.c", "lstm.c", "gru.c", "rnn.c"), KERNEL_FLAGS)
+_VECTOR_FILES = dict.fromkeys(("tiles.c", "integer_tiles.c"), SMALL_FLAGS)
+_VECTOR_FILES |= dict.fromkeys(("winograd.c", "lstm.c", "gru.c", "rnn.c"), KERNEL_FLAGS)
 
 
 def files(part: str) -> list[Path]:
