@@ -140,7 +140,7 @@ def test_json_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     onnx.save(conv_net(8), tmp_path / "net.onnx")
     explain_command(str(tmp_path / "net.onnx"), [], None, True)
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"summary", "stages", "prepare", "forward", "declined", "kept", "memory"}
+    assert set(found) == {"summary", "sizes", "stages", "prepare", "forward", "declined", "kept", "memory"}
     assert {"first", "relu"} <= {n for row in found["forward"] for n in row["nodes"]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -193,3 +194,15 @@ def test_weights_that_fit_no_file_are_refused_before_the_source_runs(
     monkeypatch.setattr("castiron.pipeline.vectors", lambda *_: pytest.fail("the source has been run"))
     status, _, err = command("build", MLP, "-o", "mlp", *FAST)
     assert status == 2 and "--weights file" in err and one_line(err) and not Path("mlp").exists()
+
+
+def test_costs_are_told_for_the_example_too(command: Command) -> None:
+    size = "a_size_of_a_very_long_name"
+    x, y = (helper.make_tensor_value_info("x", 1, [size, 70_000]), helper.make_tensor_value_info("y", 1, None))
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), "m.onnx")
+    status, out, _ = command("explain", "m.onnx")
+    assert status == 0 and "FLOPs: 70,000·n\nFLOPs on the example: 140,000\n" in out
+    assert f"n     {size}               2" in out and "float32 [n, 70000]" in out
+    (row,) = json.loads(command("explain", "m.onnx", "--json")[1])["forward"]
+    assert (row["flops"], row["flops_here"]) == (f"70000·{size}", 140_000)

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from castiron.graph.nodes import operator_name
 from castiron.program.cost import flops, known, nbytes, total_flops, traffic
-from castiron.program.expr import Axis, Expr, polynomial, text
+from castiron.program.expr import Axis, Expr, constant, polynomial, substitute, text
 from castiron.program.notes import Notes
 from castiron.program.planned import Planned, Storage
 from castiron.program.text import step_text
@@ -34,7 +35,8 @@ class Row:
     """One step.
 
     what: its kind and choice; operators: the ONNX operators in it; nodes: their names; module: the path of the
-    nn.Module they come from; flops, bytes: floating-point operations, and bytes of the memory it touches."""
+    nn.Module they come from; flops, bytes: floating-point operations, and bytes of the memory it touches; flops_here,
+    bytes_here: the same for the example's sizes."""
 
     name: str
     what: str
@@ -44,6 +46,8 @@ class Row:
     result: str
     flops: Figure
     bytes: Figure
+    flops_here: Figure
+    bytes_here: Figure
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All of it. declined: node -> why it is not computed the best way there is."""
+    """All of it. sizes: those of the example inputs, by the names that sizes known at run time have; declined: node -> why
+
+    it is not computed the best way there is."""
 
     summary: Mapping[str, Figure]
+    sizes: Mapping[str, int]
     stages: tuple[Stage, ...]
     prepare: tuple[Row, ...]
     forward: tuple[Row, ...]
@@ -108,9 +115,19 @@ class Witness:
         self.stages.append(Stage(stage.partition("-")[2], count.total(), change))
 
 
-def explanation(graph: ir.Model, prepare: Planned, forward: Planned, blobs: Storage, witness: Witness) -> Explanation:
-    """What `castiron explain` shows of the last graph, the two programs with their memory, and what was witnessed."""
-    prepare_rows, forward_rows = _rows(prepare.program), _rows(forward.program)
+def explanation(
+    graph: ir.Model,
+    prepare: Planned,
+    forward: Planned,
+    blobs: Storage,
+    witness: Witness,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> Explanation:
+    """What `castiron explain` shows of the last graph, the two programs with their memory, and what was witnessed.
+
+    inputs: an example, whose sizes stand for those that are known at run time."""
+    sizes = _sizes(forward.program, inputs or {})
+    prepare_rows, forward_rows = _rows(prepare.program, {}), _rows(forward.program, sizes)
     memory = _memory(forward)
     return Explanation(
         summary={
@@ -118,12 +135,14 @@ def explanation(graph: ir.Model, prepare: Planned, forward: Planned, blobs: Stor
             "steps at run time": len(forward_rows),
             "steps when weights arrive": len(prepare_rows),
             "FLOPs": figure(total_flops(forward.program)),
+            **({"FLOPs on the example": figure(substitute(total_flops(forward.program), sizes))} if sizes else {}),
             "bytes of packed weights": blobs.packed_bytes,
             "bytes of constants": blobs.constant_bytes,
             "bytes of activations": "planned for each new size of the inputs"
             if forward.arena is None
             else forward.arena,
         },
+        sizes={name: number for name, size in sizes.items() if (number := known(size)) is not None},
         stages=tuple(witness.stages),
         prepare=prepare_rows,
         forward=forward_rows,
@@ -145,12 +164,23 @@ def spelled(size: Expr) -> str:
     return " + ".join(terms).replace("+ -", "− ") or "0"
 
 
-def _rows(program: Program) -> tuple[Row, ...]:
+def _sizes(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, Expr]:
+    """The program's sizes, as far as these inputs tell them."""
+    sizes: dict[str, Expr] = {}
+    for size in program.sizes:
+        if size.value is not None:
+            sizes[size.name] = substitute(size.value, sizes)
+        elif size.input in inputs:
+            sizes[size.name] = constant(inputs[size.input].shape[size.dim])
+    return sizes
+
+
+def _rows(program: Program, sizes: Mapping[str, Expr]) -> tuple[Row, ...]:
     """A row a step that runs; views are free."""
-    return tuple(_row(step, program) for step in program.steps if not isinstance(step, View))
+    return tuple(_row(step, program, sizes) for step in program.steps if not isinstance(step, View))
 
 
-def _row(step: Step, program: Program) -> Row:
+def _row(step: Step, program: Program, sizes: Mapping[str, Expr]) -> Row:
     shown = [program.buffers[step.out if isinstance(step, Kernel) else name] for name in written(step)[-1:]]
     return Row(
         step.name,
@@ -161,6 +191,8 @@ def _row(step: Step, program: Program) -> Row:
         "".join(f"{out.type.numpy().name} [{', '.join(map(spelled, out.shape))}]" for out in shown),
         figure(flops(step)),
         figure(traffic(step, program)),
+        figure(substitute(flops(step), sizes)),
+        figure(substitute(traffic(step, program), sizes)),
     )
 
 
