@@ -113,3 +113,18 @@ def test_determinant() -> None:
     singular = np.zeros((2, 3, 3), np.float32)
     singular[1] = 1
     check([*cases, case("det_singular", "Det", [[singular]], domain="")])
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+def test_ngrams(mode: str) -> None:
+    pool = [2, 3, 5, 4, 5, 6, 7, 8, 6, 7, 5, 5, 6]
+    at = {"ngram_counts": [0, 4, 10], "ngram_indexes": [0, 2, 1, 3, 4, 5, 6, 7], "pool_int64s": pool, "mode": mode}
+    rows = [[_RANDOM.integers(4, 9, (b, n))] for b, n in ((2, 12), (3, 30), (1, 2))]
+    weights = [0.5 * (i + 1) for i in range(8)]
+    check(
+        [
+            case(f"ngrams_{mode}_{skip}", "TfIdfVectorizer", rows, domain="", types=[1], max_skip_count=skip, weights=weights,
+                 min_gram_length=1, max_gram_length=3, **at)
+            for skip in (0, 3)
+        ]
+    )  # fmt: skip
