@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -34,6 +34,7 @@ from castiron.graph.sizes import infer_sizes
 from castiron.graph.unify import unify
 from castiron.graph.unroll import unroll
 from castiron.graph.upgrade import upgrade
+from castiron.lab.compare import compare_sets
 from castiron.lab.judge import judge
 from castiron.lab.native import alone, run_artifact, runnable
 from castiron.lab.reference import Vectors, has_exact, reference_inputs, vectors
@@ -57,6 +58,9 @@ from castiron.program.views import resolve
 from castiron.program.winograd import PLAIN, Limits, form_of, limits, weaker, winograd
 from castiron.toolchain import targets
 from castiron.toolchain.zig import Progress
+
+if TYPE_CHECKING:
+    from castiron.lab.forms.artifact import Alone
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,19 @@ class Checked:
 
     verdicts: tuple[Verdict, ...]
     unverified: str = ""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The verdicts on an artifact; what a copy of it did alone, elsewhere; and the outputs that were others there."""
+
+    verdicts: tuple[Verdict, ...]
+    alone: Alone
+    changed: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.changed and all(v.ok for v in self.verdicts)
 
 
 def build(
@@ -236,8 +253,10 @@ def refuse_mismatches(checked: Checked) -> None:
 
 def check_artifact(
     artifact: Path, model: Any, shapes: Mapping[str, tuple[int, ...]], budget: float, say: Progress
-) -> list[Verdict]:
-    """Verdicts on an executable or shared library that lies alone in an empty folder, against `model`."""
+) -> Examined:
+    """An executable or shared library against `model`, and what becomes of it alone in an empty folder elsewhere."""
+    from castiron.lab.forms.artifact import tried_alone  # builds do not wait for it
+
     form, emulator = runnable(artifact)
     say("running the source")
     source = frontend.load(model)
@@ -254,7 +273,11 @@ def check_artifact(
             except InputError as error:
                 raise InputError(f"{artifact} does not take the inputs of {model}: {error}") from None
 
-        return judge(run, source, references, budget, say)
+        verdicts, answer = judge(run, source, references, budget, say), run(references.inputs)
+    say("trying it alone, elsewhere")
+    tried = tried_alone(artifact, form, emulator, references.inputs)
+    differences = compare_sets(tried.outputs, answer, 0.0, 0.0)
+    return Examined(tuple(verdicts), tried, tuple(d.name for d in differences if not d.ok))
 
 
 def _report(

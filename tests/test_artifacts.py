@@ -345,7 +345,7 @@ def test_inspect() -> None:
 
 def verdicts(artifact: Path) -> list[bool]:
     """Whether each output of an artifact is that of the MLP."""
-    return [v.ok for v in check_artifact(artifact, str(MLP), {}, 2.0, lambda text: None)]
+    return [v.ok for v in check_artifact(artifact, str(MLP), {}, 2.0, lambda text: None).verdicts]
 
 
 @pytest.mark.parametrize("form", ["exe", "shared"])

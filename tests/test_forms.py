@@ -101,7 +101,7 @@ def castiron(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def small(users: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The quick forms of the MLP, once: what was printed, and the folder."""
     folder = tmp_path_factory.mktemp("lab")
-    names = f"castiron,castiron-file,castiron-safetensors,castiron-library,onnx,export,{users}"
+    names = f"castiron,castiron-file,castiron-safetensors,castiron-burnpack,castiron-library,onnx,export,{users}"
     done = castiron("forms", str(MLP), "--forms", names, "--runs", "2", "--json", "--out", "out", cwd=folder)
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
@@ -111,7 +111,7 @@ def small(users: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
 
 
 def test_good_forms_agree_and_are_measured(small: SimpleNamespace) -> None:
-    names = ["castiron", "castiron-file", "castiron-safetensors", "castiron-library", "plain-c"]
+    names = ["castiron", "castiron-file", "castiron-safetensors", "castiron-burnpack", "castiron-library", "plain-c"]
     for name in [*names, *(["onnx"] if find_spec("onnxruntime") else [])]:
         row = small.rows[name]
         assert row["state"] == "ok", row
@@ -208,6 +208,15 @@ def test_one_artifact_is_tried_alone(small: SimpleNamespace) -> None:
     raw = small.folder / "castiron-safetensors" / "model"  # its weights have another name, so it has none
     with pytest.raises(CastironError, match=r"copied alone to an empty folder, does not run: .*status 3"):
         tried_alone(raw, BuildForm.EXE, "", x)
+
+
+def test_verify_tries_the_artifact_alone(small: SimpleNamespace) -> None:
+    done = castiron("verify", "castiron/model", "--against", str(MLP), "--json", cwd=small.folder)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found["ok"]
+    assert found["alone"] == {"changed": [], "paths": [], "libraries": [], "undefined": {}}
+    done = castiron("verify", "castiron-library/libmodel.so", "--against", str(MLP), cwd=small.folder)
+    assert done.returncode == 0 and "alone in an empty folder, without environment: works; loads libc" in done.stdout
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

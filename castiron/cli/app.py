@@ -191,7 +191,11 @@ def verify(
     error_budget: Budget = 2.0,
     json: Json = False,
 ) -> None:
-    """Run ARTIFACT, copied alone to an empty folder, against its source; exit status 0 if they agree, 1 if not."""
+    """Run ARTIFACT against its source, and a copy of it alone; exit status 0 if all agree, 1 if not.
+
+    The copy lies in an empty folder and runs from another one, with an empty environment. What it loads is listed, and
+    its bytes are searched for absolute paths of this machine.
+    """
     from castiron.cli.build import verify_command
 
     verify_command(artifact, against, shape or [], error_budget, json)

@@ -11,7 +11,7 @@ from castiron.cli.arguments import parse_shapes
 from castiron.cli.show import Column, conclude, json_number, number, progress, size, table
 from castiron.lab.reference import varies
 from castiron.lab.verify import Verdict
-from castiron.pipeline import Report, build, check_artifact
+from castiron.pipeline import Examined, Report, build, check_artifact
 
 _COLUMNS = (
     Column("output"),
@@ -46,10 +46,29 @@ def build_command(
 def verify_command(artifact: Path, against: str, shapes: Sequence[str], budget: float, json: bool) -> None:
     """Runs an artifact against its source; ends with status 1 on a mismatch."""
     with progress(json) as say:
-        verdicts = check_artifact(artifact, against, parse_shapes(shapes), budget, say)
-        ok = all(v.ok for v in verdicts)
-        hint = "" if ok or not varies(against) else _UNSEEDED.format(against)
-    conclude(ok, [_verdict(v) for v in verdicts], _table(verdicts), json, hint)
+        found = check_artifact(artifact, against, parse_shapes(shapes), budget, say)
+        agree = all(v.ok for v in found.verdicts)
+        hint = "" if agree or not varies(against) else _UNSEEDED.format(against)
+    entries = [_verdict(v) for v in found.verdicts]
+    shown = f"{_table(found.verdicts)}\n{_elsewhere(found)}"
+    conclude(found.ok, entries, shown, json, hint, alone=_alone(found))
+
+
+def _elsewhere(found: Examined) -> str:
+    """What became of a copy, for a reader."""
+    alone = found.alone
+    libraries = f"loads {', '.join(alone.libraries)}" if alone.libraries else "no dynamic libraries"
+    paths = f"holds paths of this machine: {', '.join(alone.paths)}" if alone.paths else "no path of this machine in it"
+    left = [f"{count} symbols {prefix} left to a runtime" for prefix, count in alone.undefined.items()]
+    works = f"answers otherwise ({', '.join(found.changed)})" if found.changed else "works"
+    return f"alone in an empty folder, without environment: {'; '.join([works, libraries, *left, paths])}"
+
+
+def _alone(found: Examined) -> dict[str, object]:
+    return {
+        "changed": list(found.changed), "paths": list(found.alone.paths), "libraries": list(found.alone.libraries),
+        "undefined": dict(found.alone.undefined),
+    }  # fmt: skip
 
 
 def _print(report: Report) -> None:

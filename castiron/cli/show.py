@@ -47,10 +47,14 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def conclude(ok: bool, entries: Sequence[Mapping[str, object]], shown: str, json: bool, hint: str = "") -> NoReturn:
-    """Prints a comparison, as JSON or as its table and OK or MISMATCH with a hint; ends with status 0 or 1."""
+def conclude(
+    ok: bool, entries: Sequence[Mapping[str, object]], shown: str, json: bool, hint: str = "", **more: object
+) -> NoReturn:
+    """Prints a comparison, as JSON (with `more` in it) or as its table and OK or MISMATCH with a hint; ends with status
+
+    0 or 1."""
     if json:
-        print(json_module.dumps({"ok": ok, "outputs": entries, **({"hint": hint} if hint else {})}))
+        print(json_module.dumps({"ok": ok, "outputs": entries, **more, **({"hint": hint} if hint else {})}))
     else:
         print("\n".join([shown, "OK" if ok else "MISMATCH", *([hint] if hint else [])]))
     raise typer.Exit(0 if ok else 1)

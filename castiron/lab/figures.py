@@ -21,6 +21,8 @@ def number(value: float | None) -> str:
 
 def milliseconds(value: float) -> str:
     """A time in the unit that suits it: 0.24 µs, 0.58 ms, 1.33 s."""
+    if not value:
+        return "0"
     for scale, unit in ((1e3, "s"), (1.0, "ms")):
         if value >= scale:
             return f"{_three(value / scale)} {unit}"

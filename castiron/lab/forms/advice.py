@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from castiron.lab.figures import milliseconds, size, times
 from castiron.lab.forms.types import Row
 
+ALIKE = 1.2
+"""Where the worst form is within this factor of the best, there is nothing to choose by."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -34,6 +37,8 @@ def _best(good: list[Row]) -> Iterator[Rule]:
         known = sorted((value, row.title) for row in good if (value := measure(row)) is not None)
         if len(known) > 1:
             (least, best), (second, next_best), (most, worst) = known[0], known[1], known[-1]
+            if most < ALIKE * least:
+                continue
             ratio = f", {times(most / least)} as much" if least > 0 else ""
             others = f"; then {next_best}: {text(second)}" if len(known) > 2 else ""
             yield Rule(need, f"{best}: {text(least)}{others}; the most is {worst}: {text(most)}{ratio}")

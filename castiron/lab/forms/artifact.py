@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from castiron.lab.forms.process import Desk, Inputs, answer
 from castiron.lab.forms.python_forms import in_python
 from castiron.lab.forms.ship import absolute_paths, places_of_this_machine
 from castiron.lab.forms.types import Failed, Produced
+from castiron.lab.native import alone
 from castiron.lab.spawn import Spawner
 from castiron.options import Form
 
@@ -36,36 +36,35 @@ def tried_alone(artifact: Path, form: Form, emulator: str, inputs: Mapping[str, 
     """Runs an executable or shared library, copied with its weights file to an empty folder, from another current folder
 
     and with an empty environment. CastironError with what it says where it does not run there."""
-    beside = artifact.with_name(f"{artifact.name.removesuffix('.so')}.weights")
-    files = [artifact, *([beside] if beside.exists() else [])]
-    with tempfile.TemporaryDirectory(prefix="castiron-alone-") as scratch:
-        here, elsewhere, desk_folder = (Path(scratch) / name for name in ("alone", "elsewhere", "desk"))
-        for folder in (here, elsewhere, desk_folder):
-            folder.mkdir()
-        for file in files:
-            shutil.copy(file, here)
-        made = _library(here, artifact.name, inputs) if form == Form.SHARED else _executable(here, artifact, emulator)
+    with tempfile.TemporaryDirectory(prefix="castiron-elsewhere-") as scratch, alone(artifact) as copy:
+        here, elsewhere, desk_folder = copy.parent, Path(scratch) / "elsewhere", Path(scratch) / "desk"
+        elsewhere.mkdir()
+        desk_folder.mkdir()
+        files = list(here.iterdir())
+        needles = places_of_this_machine(artifact.resolve().parent)
+        paths = absolute_paths(files, needles)
+        make = _library if form == Form.SHARED else _executable
+        made = make(here, artifact.name, inputs, emulator)
         desk = Desk(Spawner(desk_folder), Inputs.written(desk_folder, inputs), 0)
         try:
             found = answer(desk, made, here, elsewhere, {})
         except Failed as error:
             raise CastironError(f"{artifact}, copied alone to an empty folder, does not run: {error}") from None
-    outputs = {name: found.arrays[name] for name in found.arrays}
-    needles = places_of_this_machine(artifact.resolve().parent)
     return Alone(
-        outputs,
-        absolute_paths(files, needles),
+        found.arrays,
+        paths,
         tuple(elf.libraries(artifact)),
         elf.by_prefix(elf.left_to_a_runtime(artifact.read_bytes())),
     )
 
 
-def _executable(here: Path, artifact: Path, emulator: str) -> Produced:
+def _executable(here: Path, name: str, inputs: Mapping[str, np.ndarray], emulator: str) -> Produced:
+    given = ("{inputs}",) if inputs else ()
     started = (emulator,) if emulator else ()
-    return Produced(here, (*started, f"{{here}}/{artifact.name}", "{inputs}", "-o", "{outputs}"), (artifact.name,))
+    return Produced(here, (*started, f"{{here}}/{name}", *given, "-o", "{outputs}"), (name,))
 
 
-def _library(here: Path, name: str, inputs: Mapping[str, np.ndarray]) -> Produced:
+def _library(here: Path, name: str, inputs: Mapping[str, np.ndarray], emulator: str) -> Produced:
     with_loader(here)
     types = ",".join(array.dtype.name for array in inputs.values())
     return in_python("castiron", here, name, f"types={types}", program=LOADER)

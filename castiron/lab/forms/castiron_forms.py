@@ -12,7 +12,6 @@ from castiron.artifact.files import write_safetensors
 from castiron.lab.forms.python_forms import in_python
 from castiron.lab.forms.types import Form, LeftOut, Missing, Produced, Setting
 
-RUN = ("{here}/model", "{inputs}", "-o", "{outputs}", "--threads", "{threads}")
 LOADER = ("castiron/__init__.py", "castiron/errors.py", "castiron/artifact/__init__.py", "castiron/artifact/load.py")
 """What `castiron.load` consists of; it needs NumPy only."""
 
@@ -22,15 +21,19 @@ def built(setting: Setting, here: Path, **options: Any) -> None:
     setting.build(setting.source, here / "model", verify=False, **options)
 
 
-def executable(here: Path, *more: str, model: tuple[str, ...] = ("model",), program: tuple[str, ...] = ()) -> Produced:
-    """The command of an executable; `more` options."""
-    return Produced(here, (*RUN, *more), model, program, (*RUN, *more, "--repeat", "{calls}"))
+def executable(
+    setting: Setting, here: Path, *more: str, model: tuple[str, ...] = ("model",), program: tuple[str, ...] = ()
+) -> Produced:
+    """The command of an executable; `more` options. A model without inputs takes no file of them."""
+    given = ("{inputs}",) if setting.vectors.inputs else ()
+    run = ("{here}/model", *given, "-o", "{outputs}", "--threads", "{threads}", *more)
+    return Produced(here, run, model, program, (*run, "--repeat", "{calls}"))
 
 
 def embedded(setting: Setting, here: Path) -> Produced:
     """One file."""
     built(setting, here)
-    return executable(here)
+    return executable(setting, here)
 
 
 def beside(setting: Setting, here: Path) -> Produced:
@@ -39,7 +42,7 @@ def beside(setting: Setting, here: Path) -> Produced:
     beside_it = "model.weights"
     if not (here / beside_it).exists():
         raise LeftOut("the model has no weights")
-    return executable(here, model=(beside_it,), program=("model",))
+    return executable(setting, here, model=(beside_it,), program=("model",))
 
 
 def safetensors(setting: Setting, here: Path) -> Produced:
@@ -52,7 +55,7 @@ def raw(setting: Setting, here: Path, name: str) -> Produced:
     checkpoint(setting, here / "weights.safetensors")
     built(setting, here, weights="file")
     (here / "model.weights").unlink(missing_ok=True)
-    return executable(here, "--weights", f"{{here}}/{name}", model=(name,), program=("model",))
+    return executable(setting, here, "--weights", f"{{here}}/{name}", model=(name,), program=("model",))
 
 
 def checkpoint(setting: Setting, target: Path) -> None:

@@ -96,14 +96,14 @@ def on_tensors(module: Any) -> Run:
 
 
 def load_onnx() -> Run:
-    """An ONNX file, in onnxruntime."""
+    """An ONNX file, in onnxruntime. Outputs by number: PyTorch's exporter makes names of its own."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
     session = onnxruntime.InferenceSession(MODEL, options, providers=["CPUExecutionProvider"])
-    inputs, outputs = [i.name for i in session.get_inputs()], [o.name for o in session.get_outputs()]
-    return lambda arrays: dict(zip(outputs, session.run(None, dict(zip(inputs, arrays)))))
+    inputs = [i.name for i in session.get_inputs()]
+    return lambda arrays: {f"arr_{i}": a for i, a in enumerate(session.run(None, dict(zip(inputs, arrays))))}
 
 
 def load_castiron() -> Run:
