@@ -269,3 +269,19 @@ def test_what_a_function_prints_is_no_output(tmp_path: Path, capfd: pytest.Captu
     )
     load(f"{tmp_path / 'net.py'}:make")
     assert capfd.readouterr() == ("", "a\nb\n")
+
+
+def test_complex_numbers_are_pairs() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Turn(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, z: object) -> object:
+            return torch.view_as_complex(torch.view_as_real(z) * 2).conj()
+
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    source = load(Turn(), (z,))
+    assert source.inputs is not None and source.run is not None and source.run64 is not None
+    assert source.inputs["z"].tolist() == [[1, 2], [3, -1]]
+    ran, exact = (next(iter(run(source.inputs).values())) for run in (source.run, source.run64))
+    assert ran.tolist() == exact.tolist() == [[2, -4], [6, 2]]
+    assert (ran.dtype, exact.dtype) == (np.float32, np.float64)

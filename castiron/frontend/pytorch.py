@@ -192,7 +192,7 @@ def _runner(
             made.append(copy.deepcopy(module).double() if double else module)
         flat, spec = pytree.tree_flatten((args, kwargs))
         names = iter(inputs)
-        given = [_tensor(torch, arrays[next(names)], double) if isinstance(x, torch.Tensor) else x for x in flat]
+        given = [_like(torch, x, arrays[next(names)], double) if isinstance(x, torch.Tensor) else x for x in flat]
         own_args, own_kwargs = pytree.tree_unflatten(given, spec)
         with torch.no_grad():
             results = _tensors(torch, made[0](*own_args, **own_kwargs))
@@ -227,8 +227,17 @@ def _tensor(torch: ModuleType, array: np.ndarray, double: bool) -> Any:
     return tensor.double() if double and tensor.is_floating_point() else tensor
 
 
+def _like(torch: ModuleType, example: Any, array: np.ndarray, double: bool) -> Any:
+    """The tensor that an array stands for, where the module takes one like `example`."""
+    tensor = _tensor(torch, array, double)
+    return torch.view_as_complex(tensor) if example.is_complex() else tensor
+
+
 def _numpy(torch: ModuleType, tensor: Any) -> np.ndarray:
-    plain = tensor.detach().cpu().contiguous()
+    """Complex numbers as the exporter has them: pairs of real ones in a last dimension."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
     if plain.dtype == torch.bfloat16:
         bits: np.ndarray = plain.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
