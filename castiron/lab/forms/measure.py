@@ -14,7 +14,7 @@ from castiron.lab.forms.process import Desk, checked, told, words
 from castiron.lab.forms.types import Failed, Memory, Produced, Progress, Start, Steady
 
 PHASES = ("import", "load", "first")
-RESIDENT_ROUNDS = 3
+RESIDENT_ROUNDS = 2
 SECONDS, LEAST, MOST = 0.25, 5, 5000
 """Of calls in one resident process: about so long, and so many."""
 
