@@ -46,6 +46,7 @@ from castiron.program.cost import flops_on
 from castiron.program.dead import dead
 from castiron.program.embed import embed
 from castiron.program.fuse import fuse
+from castiron.program.gathered import gathered
 from castiron.program.group import group
 from castiron.program.layout import layout
 from castiron.program.notes import NOBODY, Notes
@@ -221,7 +222,7 @@ def compile_programs(
     prepare, forward = split(resolve(dump.program("60-lowered", bounds(program))))
     forward = pads(fuse(layout(dead(forward)), notes.buffers), notes.buffers)
     prepare, forward = winograd(prepare, forward, allowed, notes.nodes)
-    prepare, forward = embed(fuse(dead(prepare)), forward)
+    prepare, forward = embed(*gathered(fuse(dead(prepare)), forward))
     prepare = dump.program("70-prepare", group(prepare))
     forward = dump.program("71-forward", group(forward))
     check(prepare)

@@ -16,6 +16,8 @@ from castiron.dump import Dump
 from castiron.frontend import source as frontend
 from castiron.options import BuildOptions
 from castiron.pipeline import compile_source
+from castiron.program.cost import known, nbytes
+from castiron.program.run import run as execute
 from castiron.program.types import Kind, Program
 from tests.artifacts.builds import run
 
@@ -76,3 +78,23 @@ def test_packed_weights_of_other_integers_are_refused(tmp_path: Path, other: boo
     x = np.zeros((1, 64), np.float32)
     done = run(built[1], x, "--weights", f"{built[0]}.weights")
     assert done.returncode == (3 if other else 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    "text, scale",
+    [
+        ("f = Cast<to = 1>(w)  t = Mul(f, scale)  y = Gather(t, i)", (40, 1)),
+        ("t = DequantizeLinear<axis = 0>(w, scale)  y = Gather(t, i)", (40,)),
+        ("t = DequantizeLinear(w, scale)  g = Gather(t, i)  y = Mul(g, g)", (1,)),
+    ],
+)
+def test_a_table_that_is_picked_from_stays_integers(tmp_path: Path, text: str, scale: tuple[int, ...]) -> None:
+    table, factors = integers(40, 64), _RANDOM.random(scale, np.float32)
+    path = model(f"g (int64[N] i) => (float[N, 64] y) {{{text}}}", tmp_path, w=table, scale=factors)
+    prepare, forward = programs(path)
+    assert [b.type for b in forward.of_kind(Kind.CONSTANT) if b.name == "w"] == [onnx.TensorProto.INT8]
+    assert all((known(nbytes(b)) or 0) <= factors.nbytes for b in forward.of_kind(Kind.PACKED))
+    picked = np.array([3, -1, 39, 0])
+    real = table.astype(np.float32) * (factors if factors.ndim == 2 else factors.reshape(-1, 1))
+    (y,) = execute(forward, {"i": picked, **execute(prepare, {"scale": factors})}).values()
+    np.testing.assert_array_equal(y, (real * real if "g, g" in text else real)[picked])
