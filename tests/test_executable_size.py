@@ -15,7 +15,7 @@ from castiron.toolchain.targets import host
 from castiron.toolchain.zig import _linked
 
 ROOT = Path(__file__).parent.parent
-LIMIT = 71 * 1024
+LIMIT = 68 * 1024
 """Bytes, with three instruction sets on x86-64. Reached so far; the aim is 64 KiB."""
 
 DYN = 3

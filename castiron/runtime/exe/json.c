@@ -81,7 +81,7 @@ static int read_float(reader *r, uint64_t *bits)
     }
     if (!number(r, &integer)) return refuse(r, start, "a number was expected");
     if (ci_parse_float(start, r->json.at, type, bits)) return CI_OK;
-    return refuse(r, start, "the number is too large for the input's type (write Infinity if that is meant)");
+    return refuse(r, start, "too large for the input's type (write Infinity if that is meant)");
 }
 
 static int read_integer(reader *r, uint64_t *bits)
@@ -96,7 +96,7 @@ static int read_integer(reader *r, uint64_t *bits)
     if (is_signed) limit = limit / 2 + negative;
     if (!is_signed && negative) limit = 0;
     if (!ci_parse_uint(start + negative, r->json.at, limit, bits))
-        return refuse(r, start, "the integer is out of the range of the input's type");
+        return refuse(r, start, "out of the range of the input's type");
     if (negative) *bits = 0 - *bits;
     return CI_OK;
 }

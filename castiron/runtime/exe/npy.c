@@ -100,7 +100,7 @@ static int check_type(const header *h, const ci_port *port, const char *where, i
     int32_t wanted = carrier_of(port->type);
     *type = type_of(h);
     if (!*type)
-        return ci_refuse(error, "input '%s': %s holds elements of NumPy type '%.*s', the model takes %s", port->name,
+        return ci_refuse(error, "input '%s': %s holds NumPy type '%.*s', the model takes %s", port->name,
                          where, (int)h->type.size, h->type.at, ci_type_name(port->type));
     if (*type == wanted) return CI_OK;
     return ci_refuse(error, "input '%s': %s holds %s, the model takes %s; convert it first (numpy: x.astype('%s'))",
@@ -197,7 +197,7 @@ int ci_npy_input(ci_bytes *bytes, const char *where, ci_inputs *inputs, int inde
     if (status) return status;
     int64_t wanted = ci_array_bytes(type, array->rank, array->dims), held = (int64_t)(bytes->size - start);
     if (wanted < 0 || wanted > held)
-        return ci_refuse(error, "%s: cut off, %" PRId64 " bytes of elements are fewer than its shape needs", where, held);
+        return ci_refuse(error, "%s: cut off, %" PRId64 " bytes are fewer than its shape needs", where, held);
     if (wanted < held)
         return ci_refuse(error, "%s: %" PRId64 " bytes too many after the array", where, held - wanted);
     size_t size = (size_t)ci_type_bytes(type);

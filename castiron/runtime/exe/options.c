@@ -104,8 +104,7 @@ static int check(const ci_options *o, ci_error *error)
     if (o->output && !device && !known)
         return ci_refuse(error, "-o %s: the name must end in .npz, .npy or .json", o->output);
     if (o->stream && (o->given_count || o->output || o->repeat || o->profile))
-        return ci_refuse(error, "--stream reads standard input and writes standard output: "
-                                              "no files, -o, --repeat or --profile");
+        return ci_refuse(error, "--stream takes no files, -o, --repeat or --profile");
     return CI_OK;
 }
 

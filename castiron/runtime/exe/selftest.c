@@ -153,13 +153,13 @@ static int check_outputs(record r, record tolerances, uint32_t count, const ci_m
         same &= report(out, model->outputs[e.port].name, &outputs[e.port], &e.array, tolerance);
     }
     if (same) return CI_OK;
-    return ci_fail(error, CI_MISMATCH, "the self-test found outputs that differ from the recorded ones");
+    return ci_fail(error, CI_MISMATCH, "outputs differ from those recorded at build");
 }
 
 int ci_selftest(const ci_model *model, ci_session *session, ci_text *out, ci_error *error)
 {
     record r = {model->selftest, 0, model->selftest ? (uint64_t)model->selftest_bytes : 0, false};
-    if (!r.size) return ci_refuse(error, "no self-test was recorded when this model was built");
+    if (!r.size) return ci_refuse(error, "this model was built without a self-test");
     size_t input_count = (size_t)model->input_count, count = input_count + (size_t)model->output_count;
     ci_array *arrays = calloc(count + 1, sizeof *arrays);
     if (!arrays) return ci_no_memory(error, (int64_t)(count * sizeof *arrays));
