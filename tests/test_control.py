@@ -49,6 +49,18 @@ BRANCH = """g (bool c, float[N] x, float[M] w) => (float[K] y, float[N] z) {
     y, z = If(c) <then_branch = t () => (float[a] p, float[N] q) { p = Concat<axis = 0>(x, w) q = Exp(x) },
                   else_branch = e () => (float[b] r, float[N] s) { r = Neg(w) s = Neg(x) }>
 }"""
+NEEDS = """g (bool c, float[N] x, float[M] w) => (float[N] y) {
+    y = If(c) <then_branch = t () => (float[a] p) { p = Add(x, w) }, else_branch = e () => (float[b] q) { q = Neg(x) }>
+}"""
+SQUEEZED = """g (float[B, N] x) => (float[B] y) <int64[1] one = {1}, int64 place = {1}, int64[1] last = {-1}> {
+    sum = ReduceSum<keepdims = 1>(x, one)
+    shape = Shape(x)
+    size = Gather(shape, place)
+    is = Equal(size, one)
+    s = If(is) <then_branch = t () => (float[a] p) { p = Squeeze(x, one) },
+                else_branch = e () => (float[b, c] q) { q = Identity(x) }>
+    y = Neg(s)
+}"""
 FIBONACCI = """g (int64 n, int64[2] a, int64[2] b) => (int64[2] p, int64[2] q) {
     p, q = Loop<body = t (int64 i, bool go, int64[2] u, int64[2] v) => (bool on, int64[2] x, int64[2] y) {
         on = Identity(go) x = Identity(v) y = Add(u, v) }>(n, , a, b)
@@ -111,6 +123,8 @@ MODELS: dict[str, tuple[str, Sequence[Arrays]]] = {
     ),
     "compress": (COMPRESS, [[X, np.array(c)] for c in ([True] * 3, [False] * 3, [True, False, True])]),
     "branch": (BRANCH, [[c, f32(1, 2), f32(*range(m))] for c in (TRUE, FALSE, TRUE) for m in (3, 1, 40)]),
+    "needs": (NEEDS, [[TRUE, f32(1, 2), f32(3, 4)], [FALSE, f32(1, 2), f32(3, 4, 5)]]),
+    "squeezed": (SQUEEZED, [[f32(1, 2, 3)[:, None]], [f32(4)[:, None]]]),
     "fibonacci": (FIBONACCI, [[np.array(n), i64(0, 1), i64(1, 3)] for n in (5, 0, 1, 30, -2)]),
     "growing": (GROWING, [[np.array(n), f32(*range(m))] for n, m in ((3, 2), (1, 1), (40, 30), (3, 0))]),
     "break": (BREAK, [[np.array(n), f32(1, 5)] for n in (3, 1000, 1, 21)]),

@@ -15,9 +15,9 @@ from castiron.emit.scope import Scope
 from castiron.emit.types import ModelInfo, Port
 from castiron.emit.writer import comment, indented, quoted
 from castiron.errors import InternalError
-from castiron.program.expr import Const, Expr, Var, free_variables, text
+from castiron.program.expr import Const, Expr, Var, apply, free_variables, text
 from castiron.program.planned import Planned
-from castiron.program.types import Kind, Size, late_sizes
+from castiron.program.types import Control, Kind, Size, late_sizes
 
 
 def all_sizes(forward: Planned, outputs: Sequence[Port]) -> tuple[Size, ...]:
@@ -148,10 +148,12 @@ def _plan(forward: Planned, sizes: Sequence[Size]) -> list[str]:
         ]
     scope = _scope(forward, sizes)
     rows = [f"{{{first}, {last}}}, /* {name.replace('*/', '')} */" for name, first, last in forward.lives]
+    branches = any(isinstance(s, Control) for s in forward.program.steps)  # one that is not taken may not fit the sizes
     bytes_ = []
     for name, _, _ in forward.lives:
         buffer = forward.program.buffers[name]
-        bytes_.append(scope.int(product(buffer.shape) * (max(8, buffer.type.bitwidth) // 8)) + ",")
+        size = product(buffer.shape) * (max(8, buffer.type.bitwidth) // 8)
+        bytes_.append(scope.int(apply("max", size, 0) if branches else size) + ",")
     count = len(forward.lives)
     if not count:
         raise InternalError("a memory plan without an arena has no lives")

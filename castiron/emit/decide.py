@@ -11,7 +11,7 @@ from castiron.emit.memory import Memory
 from castiron.emit.reduce import reduction
 from castiron.emit.scope import Scope
 from castiron.emit.writer import quoted
-from castiron.program.expr import Const, Expr, Var, constant, polynomial
+from castiron.program.expr import Const, Expr, Var, apply, constant, polynomial
 from castiron.program.stages import assigned, numbered, stage_of, stages
 from castiron.program.types import Assign, Buffer, Control, Flow, Kind, Require, Step, View
 
@@ -47,13 +47,11 @@ def print_assign(name: str, step: Assign, memory: Memory) -> list[str]:
     scope = Scope(memory, reduction)
     values = [scope.value(flat(value, memory.buffers), scope.top) for _, value in step.sizes]
     sources = [scope.pointer(source) for _, source in (*step.moves, *step.appends)]
-    lines = []
-    for (size, value), found in zip(step.sizes, values, strict=True):
-        local = scope.namer(f"new_{size}")
-        lines.append(f"const int64_t {local} = {found.text};")
+    names = [scope.namer(f"new_{size}") for size, _ in step.sizes]
+    lines = [f"const int64_t {new} = {value.text};" for new, value in zip(names, values, strict=True)]
     setters = [
-        f"if (!ci_set_size(run, {memory.number(size)}, {line.split()[2]})) return;"
-        for (size, _), line in zip(step.sizes, lines, strict=True)
+        f"if (!ci_set_size(run, {memory.number(size)}, {new})) return;"
+        for (size, _), new in zip(step.sizes, names, strict=True)
     ]
     after = _after(step, memory, sources)
     return [*_head(name, scope), *lines, *setters, "{", *after, "}", "}"]
@@ -127,7 +125,7 @@ def _outputs(step: Assign, memory: Memory) -> list[tuple[int, str]]:
 
 def _planned(stage: int, lives: Sequence[tuple[str, int, int]], memory: Memory, scope: Scope) -> list[str]:
     rows = [f"{{{first}, {last}}}, /* {name.replace('*/', '')} */" for name, first, last in lives]
-    sizes = [f"{scope.int(_bytes(memory.buffers[name]))}," for name, _, _ in lives]
+    sizes = [f"{scope.int(apply('max', _bytes(memory.buffers[name]), 0))}," for name, _, _ in lives]
     slot = memory.planned.places[lives[0][0]].offset
     count = len(lives)
     return [

@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes import common
 
 from castiron.graph.nodes import add_initializer, bodies, constant_of, graphs, is_standard, move_in, remove, replace
+from castiron.graph.sizes import infer_sizes
 
 LIMIT = 1024
 """Elements of the largest result that is folded in general."""
@@ -30,6 +31,18 @@ def fold(model: ir.Model, parameters: frozenset[str]) -> ir.Model:
 
     Sizes should be inferred before: values that inference knows (shapes) fold too. Nodes that nothing reads go.
     """
+    choices = _choices(model)
+    _fold_once(model, parameters)
+    while choices > (choices := _choices(model)):  # what a branch gives may decide about the next one
+        _fold_once(infer_sizes(model), parameters)
+    return model
+
+
+def _choices(model: ir.Model) -> int:
+    return sum(is_standard(node, "If") for graph in graphs(model.graph) for node in graph)
+
+
+def _fold_once(model: ir.Model, parameters: frozenset[str]) -> None:
     for graph in list(graphs(model.graph)):
         for node in list(graph):
             if node.graph is graph:
@@ -37,7 +50,6 @@ def fold(model: ir.Model, parameters: frozenset[str]) -> ir.Model:
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     common.CommonSubexpressionEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
-    return model
 
 
 def _fold_node(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -> None:
@@ -180,12 +192,28 @@ def _choose_branch(model: ir.Model, node: ir.Node, parameters: frozenset[str]) -
     """If of a known condition -> the nodes of the branch taken."""
     condition = constant_of(node.inputs[0])
     graph = node.graph
-    if condition is None or not isinstance(graph, ir.Graph):
+    if not isinstance(graph, ir.Graph) or (condition is None and not _squeezes(node)):
         return
-    branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
+    branch = node.attributes["then_branch" if condition is None or condition.all() else "else_branch"].as_graph()
     outputs, nodes = move_in(branch, graph, node)
     replace(node.outputs, outputs)
     remove(graph, [node])
     for moved in nodes:
         if moved.graph is graph:
             _fold_node(model, moved, parameters)
+
+
+def _squeezes(node: ir.Node) -> bool:
+    """Whether an If drops a dimension where it is 1, and else keeps it: PyTorch's `squeeze(dim)`.
+
+    What follows is written for one number of dimensions: that with the dimension gone. Squeeze refuses other sizes."""
+    branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    then, other = ([n for n in branch if not is_standard(n, "Constant")] for branch in branches)
+    if (
+        len(then) != 1
+        or len(other) != 1
+        or not is_standard(then[0], "Squeeze")
+        or not is_standard(other[0], "Identity")
+    ):
+        return False
+    return then[0].inputs[0] is other[0].inputs[0] and then[0].inputs[0] is not None

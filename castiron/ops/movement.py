@@ -38,6 +38,17 @@ def _lower_view(call: Call) -> None:
     call.build.view(call.out, call.input(0))
 
 
+def _lower_squeeze(call: Call) -> None:
+    x = call.input(0)
+    axes = [static(a) for a in call.integers(1, "axes")] if call.optional(1) else []
+    for axis in (normal_axis(call, a, x.rank) for a in axes if a is not None):
+        size = x.shape[axis]
+        if size is not ONE:
+            message = f"Squeeze {call.node.name!r} needs {text(size)} to be 1"
+            call.build.require(Equal(size, ONE, message))
+    _lower_view(call)
+
+
 def _lower_reshape(call: Call) -> None:
     if call.build.pending:
         x = call.input(0)
@@ -385,7 +396,7 @@ OPERATORS = (
     ),
     Operator("SpaceToDepth", _lower_space_to_depth),
     Operator("Split", _lower_split, upgrade=_upgrade_split),
-    Operator("Squeeze", _lower_view, upgrade=_upgrade_axes),
+    Operator("Squeeze", _lower_squeeze, upgrade=_upgrade_axes),
     Operator("Tile", _lower_tile, upgrade=_upgrade_tile, cases=(Case("one", (_X[:1], _i(3, 1, 2))),)),
     Operator("Transpose", _lower_transpose, cases=(Case("cycle", (_X,), {"perm": [1, 2, 0]}),)),
     Operator("Trilu", _lower_trilu),

@@ -42,8 +42,8 @@ _ARITHMETIC = frozenset({"add", "sub", "mul", "neg", "floordiv", "mod", "min", "
 
 
 def bounds(program: Program) -> Program:
-    """The program with what its loads, stores and sizes require of the inputs, and of sizes that only data tell where these
-    are known. Raises ModelError where nothing fits."""
+    """The program with what its loads, stores and sizes require of the inputs; in branches and loops, and of sizes that
+    only data tell, where the steps are. Raises ModelError where nothing fits."""
     found = {(e.left, e.right): e for e in program.requires}
     late, names, within = late_sizes(program), Names(program), nesting(program.steps).within
     steps: list[Step] = []
@@ -54,7 +54,8 @@ def bounds(program: Program) -> Program:
                 key = (equal.left, equal.right)
                 if isinstance(equal.left, Const) and isinstance(equal.right, Const):
                     raise ModelError(equal.message)
-                if (free_variables(equal.left) | free_variables(equal.right)).isdisjoint(late):
+                early = (free_variables(equal.left) | free_variables(equal.right)).isdisjoint(late)
+                if early and (not within[number] or key in found):
                     found.setdefault(key, equal)
                 elif (*key, within[number]) not in asked:
                     asked.add((*key, within[number]))

@@ -92,6 +92,7 @@ class Builder:
         self.late: set[str] = set()  # sizes that only the run tells
         self.pending: set[str] = set()  # those of them that no step has assigned yet
         self._roots: dict[str, str] = {}
+        self._depth = 0  # of branches and loops
         self._axes = 0
         self._steps: set[str] = set()
 
@@ -195,8 +196,9 @@ class Builder:
         return self.declare(self._unique(hint, self.buffers), type, shape, Kind.STATE)
 
     def require(self, equal: Equal) -> None:
-        """Ends the run where two sizes differ: before it starts, or where the last of them is known."""
-        if (free_variables(equal.left) | free_variables(equal.right)).isdisjoint(self.late):
+        """Ends the run where two sizes differ: before it starts, or, in a branch or loop or where data tell a size, here."""
+        early = (free_variables(equal.left) | free_variables(equal.right)).isdisjoint(self.late)
+        if early and not self._depth:
             self.requires.append(equal)
         else:
             self.steps.append(Require(self._name("require"), equal, self.origin))
@@ -204,6 +206,7 @@ class Builder:
     def control(self, flow: Flow, condition: Expr | None = None) -> None:
         """A border of a branch or loop."""
         self.steps.append(Control(self._name(flow.value), flow, condition, self.origin))
+        self._depth += {Flow.IF: 1, Flow.ELSE: 0, Flow.WHILE: 1, Flow.END: -1}[flow]
 
     def tile_kernel(
         self,
