@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,28 +27,32 @@ class Dump:
         """`STAGE.onnx`; weights of more than 2 GB go to a file beside it."""
         self.watch(stage, model)
         if self.folder is not None:
-            _make(self.folder)
             size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
             external = f"{stage}.onnx.data" if size > 1_500_000_000 else None
-            ir.save(model, self.folder / f"{stage}.onnx", external_data=external)
+            with _into(self.folder) as folder:
+                ir.save(model, folder / f"{stage}.onnx", external_data=external)
         return model
 
     def program(self, stage: str, program: Program) -> Program:
         """`STAGE.txt`."""
         self.watch(stage, program)
         if self.folder is not None:
-            (self.folder / f"{stage}.txt").write_text(text(program))
+            with _into(self.folder) as folder:
+                (folder / f"{stage}.txt").write_text(text(program))
         return program
 
     def code(self, files: Mapping[str, str]) -> None:
         """The generated C, each file as `80-NAME`."""
         if self.folder is not None:
-            for name, content in files.items():
-                (self.folder / f"80-{name}").write_text(content)
+            with _into(self.folder) as folder:
+                for name, content in files.items():
+                    (folder / f"80-{name}").write_text(content)
 
 
-def _make(folder: Path) -> None:
+@contextmanager
+def _into(folder: Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        yield folder
     except OSError as error:
-        raise InputError(f"--dump {folder}: the folder cannot be made ({error.strerror})") from None
+        raise InputError(f"--dump {folder}: cannot be written to ({error.strerror or error})") from None

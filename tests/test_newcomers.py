@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -206,3 +208,41 @@ def test_costs_are_told_for_the_example_too(command: Command) -> None:
     assert f"n     {size}               2" in out and "float32 [n, 70000]" in out
     (row,) = json.loads(command("explain", "m.onnx", "--json")[1])["forward"]
     assert (row["flops"], row["flops_here"]) == (f"70000·{size}", 140_000)
+
+
+def test_weights_missing_beside_an_artifact_are_asked_for_there(command: Command) -> None:
+    assert command("build", MLP, "-o", "mlp", "--weights", "file", *FAST)[0] == 0
+    Path("other").mkdir()
+    Path("mlp").rename("other/mlp")
+    status, _, err = command("verify", "other/mlp", "--against", MLP)
+    assert status == 3 and "'other/mlp.weights': is not there" in err and one_line(errors_of(err))
+
+
+def test_an_input_that_is_given_twice(command: Command) -> None:
+    np.save("x.npy", np.zeros((1, 4), np.float32))
+    status, _, err = command("run", MLP, "x=x.npy", "x=x.npy")
+    assert status == 2 and "input 'x' is given twice" in err and one_line(err)
+
+
+def test_a_full_disk_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("castiron.dump.ir.save", full)
+    status, _, err = command("explain", MLP, "--dump", "stages")
+    assert status == 2 and "--dump stages: cannot be written to (No space left" in err and one_line(errors_of(err))
+
+    def aborted(*_: object, **__: object) -> None:
+        raise castiron.ToolchainError("the C compiler was ended by signal 6")
+
+    monkeypatch.setattr("castiron.pipeline.make", aborted)
+    status, _, err = command("build", MLP, "-o", "mlp", *FAST)
+    assert status == 1 and "signal 6" in err
+    monkeypatch.setattr("castiron.artifact.staging.shutil.disk_usage", lambda _: SimpleNamespace(free=30 << 10))
+    status, _, err = command("build", MLP, "-o", "mlp", *FAST)
+    assert status == 2 and "mlp cannot be written: only 30 KiB of its disk are free" in err and one_line(err)
+
+
+def test_the_version(command: Command) -> None:
+    assert command("--version") == (0, f"castiron {castiron.__version__}\n", "")
+    assert "--version" in command("--help")[1] and "Compiles PyTorch and ONNX models" in command("--help")[1]

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from castiron.errors import InputError
+from castiron.errors import InputError, ToolchainError
 from castiron.options import Form
 
 MARK = ".castiron"
@@ -20,6 +20,9 @@ MARK = ".castiron"
 
 _SUFFIXES = {Form.EXE: "", Form.SHARED: ".so", Form.STATIC: ".a", Form.SOURCE: ""}
 _OF_THE_DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+
+_SCARCE = 4 << 20
+"""Bytes free on a disk below which a failure of the compiler is the disk's."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ def staging(target: Path, form: Form) -> Iterator[Staging]:
         if error.errno not in _OF_THE_DISK:
             raise
         raise InputError(f"{target} cannot be written: {error.strerror}") from None
+    except ToolchainError as error:  # which does not say so itself, and may just abort
+        if (free := shutil.disk_usage(folder).free) >= _SCARCE:
+            raise
+        raise InputError(f"{target} cannot be written: only {free >> 10} KiB of its disk are free ({error})") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)

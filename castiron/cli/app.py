@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from castiron import __version__
 from castiron.options import Adapter, Form, Weights
 
 
@@ -32,6 +33,22 @@ app = typer.Typer(
     **_examples("castiron build model.onnx -o model && ./model x.npy", "castiron COMMAND --help", more=_STATUSES),
     context_settings={"max_content_width": 110},
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"castiron {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which castiron this is.")
+    ] = False,
+) -> None:
+    pass
+
 
 MODEL = (
     "model.onnx, model.pt2 (torch.export.save), or file.py:function / package.module:function "

@@ -69,6 +69,8 @@ def _given(source: Source, texts: Sequence[str]) -> dict[str, np.ndarray]:
         for key, array in _named(text, file, name, free).items():
             if key not in ports:
                 raise InputError(f"{text}: the model has no input {key!r}; its inputs are {', '.join(ports)}")
+            if key in out:
+                raise InputError(f"{text}: input {key!r} is given twice")
             dtype = ports[key].dtype
             out[key] = of_type(array, dtype.numpy()) if dtype is not None and not file.typed else array
     missing = [n for n in ports if n not in out]

@@ -13,7 +13,7 @@ import numpy as np
 from castiron.artifact.identify import Artifact
 from castiron.artifact.load import load
 from castiron.artifact.process import call
-from castiron.errors import InputError
+from castiron.errors import CastironError, InputError
 from castiron.lab.arrays import write_npz
 from castiron.options import Form
 from castiron.toolchain import targets
@@ -67,4 +67,7 @@ def alone(artifact: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="castiron-alone-") as folder:
         for file in (artifact, *artifact.parent.glob("*.weights")):
             shutil.copy(file, folder)
-        yield Path(folder) / artifact.name
+        try:
+            yield Path(folder) / artifact.name
+        except CastironError as error:  # what it says of its folder is true of the artifact's own
+            raise type(error)(str(error).replace(folder, str(artifact.parent))) from None
