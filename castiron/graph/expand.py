@@ -11,7 +11,7 @@ from castiron.graph.inline import inline
 from castiron.graph.nodes import graphs
 from castiron.graph.sizes import infer_sizes
 from castiron.graph.upgrade import NEWEST, upgrade_graph
-from castiron.graph.written import write_out
+from castiron.graph.written import names, write_out
 from castiron.ops import registry
 
 _DEPTH = 8  # bodies use operators with bodies; none of the specification goes deeper than three
@@ -24,7 +24,8 @@ def expand(model: ir.Model) -> ir.Model:
     """
     for _ in range(_DEPTH):
         unknown = [node for graph in graphs(model.graph) for node in graph if not _is_lowered(node)]
-        expandable = [node for node in unknown if write_out(node) or _give_body(model, node)]
+        taken = names(model.graph) if unknown else set()
+        expandable = [node for node in unknown if write_out(node, taken) or _give_body(model, node)]
         if not expandable:
             break
         infer_sizes(inline(model))  # bodies of operators inside bodies depend on types

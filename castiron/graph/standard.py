@@ -7,7 +7,7 @@ import onnx_ir as ir
 from castiron.graph.inline import inline
 from castiron.graph.sizes import infer_sizes
 from castiron.graph.upgrade import upgrade
-from castiron.graph.written import write_out
+from castiron.graph.written import names, write_out
 
 _ROUNDS = 4
 
@@ -16,7 +16,9 @@ def in_standard(model: ir.Model) -> ir.Model:
     """`model`, in the newest opset, without operators of other domains as far as castiron writes them out."""
     model = infer_sizes(inline(upgrade(model)))
     for _ in range(_ROUNDS):
-        if not any([write_out(node) for node in list(model.graph) if is_foreign(node)]):
+        taken = names(model.graph)
+        written = [write_out(node, taken) for node in list(model.graph) if is_foreign(node)]
+        if not any(written):
             break
         infer_sizes(model)
     return model
