@@ -7,12 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 
 import castiron
+from castiron.dump import Dump
 from castiron.errors import InputError
+from castiron.frontend.source import load
+from castiron.graph.lower import lower
 from castiron.lab.native import run_executable
+from castiron.pipeline import compile_graph
+from castiron.program.bounds import bounds
+from castiron.program.run import run
 from tests.node_suite.build import Built, compiled, library
 from tests.node_suite.cases import Case
 from tests.node_suite.execute import run_all
@@ -136,6 +143,39 @@ MODELS: dict[str, tuple[str, Sequence[Arrays]]] = {
         [[f32(*range(6)), i64(*to), np.array(n)] for to, n in (((2, 3), 2), ((-1, 2), 4), ((0, 1), 1))],
     ),
 }
+
+
+TOP = """g (float[B, N] x, int64[1] k) => (float[B, K] y, int64[B, K] at) { y, at = TopK(x, k) }"""
+NMS = """g (float[B, N, 4] boxes, float[B, C, N] scores, int64 most, float overlap, float least) => (int64[K, L] y) {
+    y = NonMaxSuppression(boxes, scores, most, overlap, least) }"""
+
+
+def boxes(seed: int, most: int, least: float, n: int = 40) -> Arrays:
+    random = np.random.default_rng(seed)
+    corners = random.random((2, n, 4), np.float32)
+    return [
+        corners,
+        random.random((2, 3, n), np.float32),
+        np.array(most),
+        np.array(0.3, np.float32),
+        np.array(least, np.float32),
+    ]
+
+
+MODELS["top"] = (TOP, [[X, i64(k)] for k in (2, 0, 3)])
+MODELS["nms"] = (NMS, [boxes(0, 5, 0.2), boxes(1, 0, 0.2), boxes(2, 100, 0.0), boxes(3, 4, 2.0), boxes(4, 3, 0.5, 1)])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_interpreted(name: str) -> None:
+    """The reference of programs, and of the kernels that tell sizes, gives the same."""
+    text, data = MODELS[name]
+    model = compile_graph(load(ir.from_proto(parsed(text))), {}, Dump(None))
+    program = bounds(lower(model, frozenset()))
+    for given in data:
+        got = run(program, dict(zip(program.inputs, given, strict=True)))
+        for output, want in zip(program.outputs, answers(parsed(text), given), strict=True):
+            np.testing.assert_allclose(got[output], want, rtol=1e-5, atol=1e-6)
 
 
 def parsed(text: str) -> onnx.ModelProto:

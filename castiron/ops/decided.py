@@ -1,6 +1,7 @@
 """Operators whose output is as long as data tell: what is nonzero, chosen, or distinct.
 
-Specification: https://onnx.ai/onnx/operators/onnx__NonZero.html, onnx__Compress.html
+Specification: https://onnx.ai/onnx/operators/onnx__NonZero.html, onnx__Compress.html,
+onnx__NonMaxSuppression.html
 Opset history: none that matters; negative axes since 11 (Compress).
 """
 
@@ -65,7 +66,29 @@ def _lower_compress(call: Call) -> None:
     call.build.compute(out, lambda *i: x.load(*i[:dim], positions.load(i[dim]), *i[dim + 1 :]))
 
 
+def _lower_nms(call: Call) -> None:
+    boxes, scores, build = call.input(0), call.input(1), call.build
+    batch, classes, n = scores.shape
+    given = dict(zip(("most", "overlap", "threshold"), (call.optional(k) for k in (2, 3, 4)), strict=True))
+    outputs = {
+        "selected": build.temp(INT64, [batch * classes * n, constant(3)], f"{call.out.name}.all"),
+        "count": build.temp(INT64, [], f"{call.out.name}.count"),
+        "gone": build.temp(BOOL, [n], f"{call.out.name}.gone"),
+    }
+    operands = {"boxes": boxes, "scores": scores, **{name: t for name, t in given.items() if t is not None}}
+    params: dict[str, Expr | int | float] = {
+        "batch": batch,
+        "classes": classes,
+        "n": n,
+        "centered": int(call.attribute("center_point_box", 0)),
+    }
+    build.whole_kernel("nms_run", outputs, operands, params)
+    call.sizes(outputs["count"].load(), constant(3))
+    build.compute(call.out, outputs["selected"].load)
+
+
 OPERATORS = (
     Operator("Compress", _lower_compress),
+    Operator("NonMaxSuppression", _lower_nms),
     Operator("NonZero", _lower_non_zero),
 )

@@ -35,6 +35,7 @@ from castiron.ops.registry import Call, Case, Operator
 from castiron.program.builder import Builder, Tensor
 from castiron.program.expr import BOOL, INT64, Axis, Expr, Reduce, apply, cast, constant, select
 from castiron.program.scalar import FLOATS
+from castiron.program.types import Equal
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,13 @@ def _lower_top_k(call: Call) -> None:
     Equal elements keep their order; NaN counts as largest, as PyTorch has it."""
     x, build = call.input(0), call.build
     axis = normal_axis(call, call.attribute("axis", -1), x.rank)
-    largest, (values, indices) = call.attribute("largest", 1), call.outputs
+    largest, (values, indices) = call.attribute("largest", 1), (*call.outputs, None)[:2]
+    (k,) = call.integers(1, "k")
+    for number, out in enumerate(call.outputs):
+        call.sizes(*(k if d == axis else size for d, size in enumerate(x.shape)), output=number)
+        if out is not None and static(out.shape[axis]) is None:
+            beyond = apply("max", out.shape[axis] - x.shape[axis], 0)
+            build.require(Equal(beyond, constant(0), f"TopK {call.node.name!r} takes more than there are"))
     rank = build.temp(INT64, x.shape, f"{x.name}.rank")
     (other,) = build.axes([x.shape[axis]])
 

@@ -66,6 +66,15 @@ KERNELS: dict[str, KernelSpec] = {
         # `filter`, [m + 2, m + 2, ceil(O/16), C, 16]. `scratch` is a temporary of `winograd_scratch` floats.
         _conv("winograd2", ("scratch",)),
         _conv("winograd4", ("scratch",)),
+        # The boxes of NonMaxSuppression (ci_nms in castiron.h): `selected` [batch * classes * n, 3], `count` [] of them.
+        KernelSpec(
+            "nms_run",
+            operands=("boxes", "scores", "most", "overlap", "threshold"),
+            optional=("most", "overlap", "threshold"),
+            outputs=("selected", "count", "gone"),
+            struct="ci_nms",
+            portable=True,
+        ),
         # Where the flags are set: `positions` [n + 1] of INT64, of which the first `count` [] are told.
         KernelSpec("select", operands=("flags",), outputs=("positions", "count"), struct="ci_select_of", portable=True),
         # Recurrent layers, one direction a call (ci_recurrent in castiron.h). `gates` holds x W^T + bias for all steps,

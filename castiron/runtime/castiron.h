@@ -277,6 +277,18 @@ typedef struct ci_select_of {
 } ci_select_of;
 void ci_select(const ci_run *run, const ci_select_of *p);
 
+/* boxes [batch][n][4], scores [batch][classes][n]. most, overlap, threshold: one number each, or NULL. selected: up to
+   batch * classes * n times (batch, class, box), of which `count` are told. gone: n bytes to work in. */
+typedef struct ci_nms {
+    int64_t batch, classes, n;
+    bool centered; /* boxes are (x, y, width, height), else two corners (y, x) */
+    const float *boxes, *scores, *overlap, *threshold;
+    const int64_t *most;
+    int64_t *selected, *count;
+    uint8_t *gone;
+} ci_nms;
+void ci_nms_run(const ci_run *run, const ci_nms *p);
+
 /* What an instruction set brings to matmul and convolution (kernels/tile.h); the rest of them is common to all. */
 typedef struct ci_tiles ci_tiles;
 typedef struct ci_integer_tiles ci_integer_tiles;

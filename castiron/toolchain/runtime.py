@@ -29,6 +29,7 @@ _KERNEL_FILES = {
     "rnn": ("rnn.c",),
     "trees": ("trees.c",),
     "select": ("select.c",),
+    "nms_run": ("nms.c",),
 }
 _TILED = ("matmul", "conv", "winograd2", "winograd4", "lstm", "gru", "rnn")
 _TILE_FILES = ("sweep.c", "tiles.c")
