@@ -62,11 +62,19 @@ def setup(extras: str, *packages: str) -> None:
     stamp.touch()
 
 
+def c_files() -> list[str]:
+    """Every tracked file of C and C++."""
+    patterns = ("*.c", "*.h", "*.cpp", "*.hpp")
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.splitlines()
+
+
 def check() -> int:
-    """Format, lint and types; all three are run, the first failure is the status."""
+    """Format (of Python and C), lint and types; all are run, the first failure is the status."""
     say("format, lint, types")
     results = [
         run(PYTHON, "-m", "ruff", "format", "--check", "--quiet", "."),
+        run(ENVIRONMENT / "bin" / "clang-format", "--dry-run", "-Werror", *c_files()),
         run(PYTHON, "-m", "ruff", "check", "--quiet", "."),
         run(PYTHON, "-m", "mypy"),
     ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,10 @@ LINE = ["program", "ops", "graph", "frontend", "emit", "toolchain", "artifact", 
 EVERYONE = {"errors", "options"}
 # lab and what joins the stages may see everything but the command line
 JOINING = {"pipeline", "assemble", "dump", "onnx_backend", "cli", "__init__", "__main__"}
+
+CLANG_FORMAT = shutil.which(
+    "clang-format", path=str(Path(sys.executable).parent)
+)  # the version that pyproject.toml pins
 
 FILE_LINES, FUNCTION_LINES = 450, 60
 # file or file:function -> why it may be longer
@@ -100,6 +106,17 @@ def test_paths_in_docs_exist() -> None:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for path in re.findall(r"`((?:castiron|tests|docs|examples|bench)/[\w./-]*)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page.name} names {path}, which does not exist"
+
+
+@pytest.mark.skipif(CLANG_FORMAT is None, reason="clang-format is not installed")
+def test_the_c_is_formatted() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.c", "*.h", "*.cpp", "*.hpp"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    done = subprocess.run(
+        [str(CLANG_FORMAT), "--dry-run", "-Werror", *listed.stdout.split()], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"run clang-format -i on these:\n{done.stderr}"
 
 
 def test_exceptions_from_types_have_reasons() -> None:

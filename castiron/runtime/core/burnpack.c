@@ -19,7 +19,8 @@ typedef struct reader {
 } reader;
 
 /* The head of an item: `major` type, and the number that is its value, length or count. Lengths are definite. */
-static bool take(reader *r, int major, uint64_t *number) {
+static bool take(reader *r, int major, uint64_t *number)
+{
     if (r->at == r->end || *r->at >> 5 != major) return false;
     int size = 0, small = *r->at & 31;
     if (small > 27) return false;
@@ -30,7 +31,8 @@ static bool take(reader *r, int major, uint64_t *number) {
     return true;
 }
 
-static bool take_text(reader *r, ci_slice *text) {
+static bool take_text(reader *r, ci_slice *text)
+{
     uint64_t size;
     if (!take(r, TEXT, &size) || size > (uint64_t)(r->end - r->at)) return false;
     *text = (ci_slice){(const char *)r->at, size};
@@ -39,7 +41,8 @@ static bool take_text(reader *r, ci_slice *text) {
 }
 
 /* Passes any item, what is in it included. */
-static bool skip(reader *r, int depth) {
+static bool skip(reader *r, int depth)
+{
     uint64_t number;
     if (r->at == r->end || depth == DEEPEST) return false;
     int major = *r->at >> 5;
@@ -56,7 +59,8 @@ static bool skip(reader *r, int depth) {
 static bool is(ci_slice text, const char *word) { return text.size == strlen(word) && !memcmp(text.at, word, text.size); }
 
 /* "F32"; booleans as "Bool" or {"Bool": "Native"}. */
-static CI_APART bool read_type(reader *r, ci_slice *type) {
+static CI_APART bool read_type(reader *r, ci_slice *type)
+{
     uint64_t count = 1;
     ci_slice kind = {"U8", 2};
     bool nested = take(r, MAP, &count);
@@ -70,7 +74,8 @@ static CI_APART bool read_type(reader *r, ci_slice *type) {
     return true;
 }
 
-static bool read_list(reader *r, int64_t *numbers, uint64_t most, uint64_t *count) {
+static bool read_list(reader *r, int64_t *numbers, uint64_t most, uint64_t *count)
+{
     if (!take(r, ARRAY, count) || *count > most) return false;
     for (uint64_t i = 0; i < *count; ++i) {
         uint64_t number;
@@ -80,7 +85,8 @@ static bool read_list(reader *r, int64_t *numbers, uint64_t most, uint64_t *coun
     return true;
 }
 
-static bool read_value(reader *r, ci_tensor *t, int key) {
+static bool read_value(reader *r, ci_tensor *t, int key)
+{
     uint64_t count = 2;
     bool read;
     if (key == CI_TYPE_KEY) return read_type(r, &t->type);
@@ -91,7 +97,8 @@ static bool read_value(reader *r, ci_tensor *t, int key) {
     return read;
 }
 
-static bool read_tensor(reader *r) {
+static bool read_tensor(reader *r)
+{
     ci_tensor t = {0};
     uint64_t count;
     unsigned seen = 0;
@@ -112,7 +119,8 @@ static bool read_tensor(reader *r) {
     return !r->status;
 }
 
-static bool read_map(reader *r) {
+static bool read_map(reader *r)
+{
     uint64_t pairs, count = 0;
     bool seen = false;
     if (!take(r, MAP, &pairs)) return false;
@@ -128,7 +136,8 @@ static bool read_map(reader *r) {
     return seen && r->at == r->end;
 }
 
-static int read_header(reader *r) {
+static int read_header(reader *r)
+{
     r->at = r->start + HEADER;
     if (read_map(r) || r->status) return r->status;
     int64_t byte = r->at - r->start;
@@ -138,7 +147,8 @@ static int read_header(reader *r) {
 
 bool ci_is_burnpack(const void *bytes, size_t size) { return size >= 4 && !memcmp(bytes, "NRUB", 4); }
 
-int ci_burnpack_read(ci_tensors tensors, const void *bytes, size_t size) {
+int ci_burnpack_read(ci_tensors tensors, const void *bytes, size_t size)
+{
     const uint8_t *start = bytes;
     struct __attribute__((packed)) {
         uint32_t magic;

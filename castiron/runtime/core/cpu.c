@@ -8,14 +8,16 @@
 #if defined __x86_64__
 #include <cpuid.h>
 
-static uint64_t enabled_states(void) {
+static uint64_t enabled_states(void)
+{
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
 }
 
 /* The level of the x86-64 psABI: what the processor can do and the operating system saves on a switch of threads. */
-static CI_APART int x86_64_level(void) {
+static CI_APART int x86_64_level(void)
+{
     const uint32_t v2 = bit_SSE3 | bit_SSSE3 | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT | bit_CMPXCHG16B;
     const uint32_t v3 = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C | bit_MOVBE;
     const uint32_t v3_leaf7 = bit_AVX2 | bit_BMI | bit_BMI2;
@@ -36,7 +38,8 @@ static CI_APART int x86_64_level(void) {
 }
 #endif
 
-static bool supported(const char *isa) {
+static bool supported(const char *isa)
+{
     if (!strcmp(isa, "generic")) return true;
 #if defined __x86_64__
     return !strncmp(isa, "x86-64-v", 8) && isa[8] >= '1' && isa[8] <= '4' && !isa[9] && isa[8] - '0' <= x86_64_level();
@@ -47,11 +50,13 @@ static bool supported(const char *isa) {
 #endif
 }
 
-static void list(ci_text *text, const ci_code *const *codes) {
+static void list(ci_text *text, const ci_code *const *codes)
+{
     for (const ci_code *const *code = codes; *code; ++code) ci_put(text, "%s%s", code == codes ? "" : ", ", (*code)->isa);
 }
 
-int ci_pick_code(const ci_model *model, const ci_code **picked, ci_error *error) {
+int ci_pick_code(const ci_model *model, const ci_code **picked, ci_error *error)
+{
     const char *forced = getenv("CASTIRON_CPU");
     if (forced && !*forced) forced = NULL;
     char names[128];
@@ -66,8 +71,9 @@ int ci_pick_code(const ci_model *model, const ci_code **picked, ci_error *error)
         if (forced) return ci_fail(error, CI_BAD_INPUT, "CASTIRON_CPU=%s: this processor does not have it", forced);
     }
     if (forced)
-        return ci_fail(error, CI_BAD_INPUT, "CASTIRON_CPU=%s: model '%s' has code for %s only",
-                       forced, model->name, names);
-    return ci_fail(error, CI_BAD_INPUT, "model '%s' has code for %s only, and this processor has none of these; "
-                   "build it with a lower --cpu", model->name, names);
+        return ci_fail(error, CI_BAD_INPUT, "CASTIRON_CPU=%s: model '%s' has code for %s only", forced, model->name, names);
+    return ci_fail(error, CI_BAD_INPUT,
+                   "model '%s' has code for %s only, and this processor has none of these; "
+                   "build it with a lower --cpu",
+                   model->name, names);
 }

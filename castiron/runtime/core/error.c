@@ -2,19 +2,22 @@
 
 #include <string.h>
 
-ci_text ci_text_in(char *buffer, size_t size) {
+ci_text ci_text_in(char *buffer, size_t size)
+{
     *buffer = 0;
     return (ci_text){.at = buffer, .end = buffer + size - 1};
 }
 
-ci_text ci_message(ci_error *error) {
+ci_text ci_message(ci_error *error)
+{
     ci_text text = {0};
     if (error) text = ci_text_in(error->text, sizeof error->text);
     text.message = true;
     return text;
 }
 
-ci_text ci_weights_message(ci_error *error, const char *path) {
+ci_text ci_weights_message(ci_error *error, const char *path)
+{
     const size_t shown = 200; /* of a long path, so that the message itself is not what gets cut off */
     ci_text text = ci_message(error);
     size_t length = path ? strlen(path) : 0;
@@ -24,7 +27,8 @@ ci_text ci_weights_message(ci_error *error, const char *path) {
     return text;
 }
 
-void ci_put_bytes(ci_text *text, const void *bytes, size_t count) {
+void ci_put_bytes(ci_text *text, const void *bytes, size_t count)
+{
     size_t room = (size_t)(text->end - text->at);
     if (!text->at) return;
     if (count > room && text->write) {
@@ -42,7 +46,8 @@ void ci_put_bytes(ci_text *text, const void *bytes, size_t count) {
 
 void ci_put_text(ci_text *text, const char *string) { ci_put_bytes(text, string, strlen(string)); }
 
-int ci_print_uint(char *text, uint64_t value) {
+int ci_print_uint(char *text, uint64_t value)
+{
     char digits[20], *first = digits + sizeof digits;
     do {
         *--first = (char)('0' + value % 10);
@@ -52,24 +57,28 @@ int ci_print_uint(char *text, uint64_t value) {
     return count;
 }
 
-int ci_print_int(char *text, int64_t value) {
+int ci_print_int(char *text, int64_t value)
+{
     if (value >= 0) return ci_print_uint(text, (uint64_t)value);
     *text = '-';
     return 1 + ci_print_uint(text + 1, 0 - (uint64_t)value);
 }
 
-static void put_number(ci_text *text, int64_t value) {
+static void put_number(ci_text *text, int64_t value)
+{
     char digits[CI_NUMBER_ROOM];
     ci_put_bytes(text, digits, (size_t)ci_print_int(digits, value));
 }
 
-static void put_foreign(ci_text *text, size_t length, const char *string) {
+static void put_foreign(ci_text *text, size_t length, const char *string)
+{
     const size_t most = 100;
     ci_put_bytes(text, string, length < most ? length : most);
     if (length > most) ci_put_text(text, "...");
 }
 
-void ci_put_all(ci_text *text, const char *format, va_list arguments) {
+void ci_put_all(ci_text *text, const char *format, va_list arguments)
+{
     for (const char *plain = format;; plain = ++format) {
         while (*format && *format != '%') ++format;
         ci_put_bytes(text, plain, (size_t)(format - plain));
@@ -88,14 +97,16 @@ void ci_put_all(ci_text *text, const char *format, va_list arguments) {
     }
 }
 
-CI_NO_FLOATS void ci_put(ci_text *text, const char *format, ...) {
+CI_NO_FLOATS void ci_put(ci_text *text, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
     ci_put_all(text, format, arguments);
     va_end(arguments);
 }
 
-void ci_put_shape(ci_text *text, int32_t rank, const int64_t *dims, const ci_size *sizes) {
+void ci_put_shape(ci_text *text, int32_t rank, const int64_t *dims, const ci_size *sizes)
+{
     ci_put_text(text, "[");
     for (int32_t i = 0; i < rank; ++i) {
         if (i) ci_put_text(text, ",");
@@ -105,7 +116,8 @@ void ci_put_shape(ci_text *text, int32_t rank, const int64_t *dims, const ci_siz
     ci_put_text(text, "]");
 }
 
-CI_NO_FLOATS int ci_fail(ci_error *error, int status, const char *format, ...) {
+CI_NO_FLOATS int ci_fail(ci_error *error, int status, const char *format, ...)
+{
     ci_text text = ci_message(error);
     va_list arguments;
     va_start(arguments, format);
@@ -114,7 +126,8 @@ CI_NO_FLOATS int ci_fail(ci_error *error, int status, const char *format, ...) {
     return status;
 }
 
-CI_NO_FLOATS int ci_weights_fail(ci_error *error, const char *path, const char *format, ...) {
+CI_NO_FLOATS int ci_weights_fail(ci_error *error, const char *path, const char *format, ...)
+{
     ci_text text = ci_weights_message(error, path);
     va_list arguments;
     va_start(arguments, format);

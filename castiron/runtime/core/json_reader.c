@@ -2,18 +2,21 @@
 
 #include <string.h>
 
-static void skip_space(ci_json *json) {
+static void skip_space(ci_json *json)
+{
     while (json->at < json->end && memchr(" \t\r\n", *json->at, 4)) ++json->at;
 }
 
-bool ci_json_take(ci_json *json, char token) {
+bool ci_json_take(ci_json *json, char token)
+{
     skip_space(json);
     if (json->at == json->end || *json->at != token) return false;
     ++json->at;
     return true;
 }
 
-bool ci_json_word(ci_json *json, const char *word) {
+bool ci_json_word(ci_json *json, const char *word)
+{
     size_t length = strlen(word);
     skip_space(json);
     if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length)) return false;
@@ -21,19 +24,22 @@ bool ci_json_word(ci_json *json, const char *word) {
     return true;
 }
 
-bool ci_json_ended(ci_json *json) {
+bool ci_json_ended(ci_json *json)
+{
     skip_space(json);
     return json->at == json->end;
 }
 
-static int hex_digit(char c) {
+static int hex_digit(char c)
+{
     if (c >= '0' && c <= '9') return c - '0';
     c |= 0x20;
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* Bytes of the escape that begins at `at`, 0 if it is none. */
-static size_t escape_size(const char *at, const char *end) {
+static size_t escape_size(const char *at, const char *end)
+{
     if (end - at < 2) return 0;
     if (at[1] != 'u') return memchr("\"\\/bfnrt", at[1], 8) ? 2 : 0;
     if (end - at < 6) return 0;
@@ -42,7 +48,8 @@ static size_t escape_size(const char *at, const char *end) {
     return 6;
 }
 
-bool ci_json_string(ci_json *json, ci_slice *string) {
+bool ci_json_string(ci_json *json, ci_slice *string)
+{
     if (!ci_json_take(json, '"')) return false;
     string->at = json->at;
     while (json->at < json->end && *json->at != '"') {
@@ -54,7 +61,8 @@ bool ci_json_string(ci_json *json, ci_slice *string) {
     return ci_json_take(json, '"');
 }
 
-bool ci_json_integer(ci_json *json, int64_t *number) {
+bool ci_json_integer(ci_json *json, int64_t *number)
+{
     const int64_t most = (int64_t)1 << 62;
     skip_space(json);
     const char *first = json->at;
@@ -67,13 +75,15 @@ bool ci_json_integer(ci_json *json, int64_t *number) {
     return json->at > first && (*first != '0' || json->at == first + 1);
 }
 
-static uint32_t hex4(const char *at) {
+static uint32_t hex4(const char *at)
+{
     uint32_t unit = 0;
     for (int i = 0; i < 4; ++i) unit = unit << 4 | (uint32_t)hex_digit(at[i]);
     return unit;
 }
 
-static size_t utf8(uint32_t code, char *out) {
+static size_t utf8(uint32_t code, char *out)
+{
     if (code < 0x80) return out[0] = (char)code, 1;
     size_t more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
     for (size_t i = more; i > 0; --i, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
@@ -81,7 +91,8 @@ static size_t utf8(uint32_t code, char *out) {
     return more + 1;
 }
 
-size_t ci_slice_next(ci_slice *rest, char *out) {
+size_t ci_slice_next(ci_slice *rest, char *out)
+{
     static const char plain[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     const char *at = rest->at, *end = at + rest->size;
     size_t taken = 1, size = 1;
@@ -103,7 +114,8 @@ size_t ci_slice_next(ci_slice *rest, char *out) {
     return size;
 }
 
-bool ci_slice_equal(ci_slice string, const char *text) {
+bool ci_slice_equal(ci_slice string, const char *text)
+{
     size_t left = strlen(text);
     char character[4];
     while (string.size) {

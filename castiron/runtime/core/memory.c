@@ -18,7 +18,8 @@
 
 enum { HUGE_FROM = 8 << 20 }; /* bytes from which huge pages save more page faults than they cost memory */
 
-bool ci_block_grow(ci_block *block, int64_t size) {
+bool ci_block_grow(ci_block *block, int64_t size)
+{
     if (size <= (int64_t)block->size) return true;
     ci_block_free(block);
     void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -30,16 +31,19 @@ bool ci_block_grow(ci_block *block, int64_t size) {
     return true;
 }
 
-void ci_block_seal(ci_block *block) {
+void ci_block_seal(ci_block *block)
+{
     if (block->size) mprotect(block->data, block->size, PROT_READ);
 }
 
-void ci_block_free(ci_block *block) {
+void ci_block_free(ci_block *block)
+{
     if (block->size) munmap(block->data, block->size);
     *block = (ci_block){0};
 }
 
-static int map(int file, const char *path, ci_block *block, ci_error *error) {
+static int map(int file, const char *path, ci_block *block, ci_error *error)
+{
     struct stat about;
     if (fstat(file, &about)) return ci_weights_fail(error, path, "cannot be read: %s", ci_reason(errno));
     if (!S_ISREG(about.st_mode))
@@ -51,7 +55,8 @@ static int map(int file, const char *path, ci_block *block, ci_error *error) {
     return CI_OK;
 }
 
-int ci_file_map(const char *path, ci_block *block, ci_error *error) {
+int ci_file_map(const char *path, ci_block *block, ci_error *error)
+{
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hang the caller */
     if (file < 0) return ci_weights_fail(error, path, "cannot be opened: %s", ci_reason(errno));
     int status = map(file, path, block, error);
@@ -59,7 +64,8 @@ int ci_file_map(const char *path, ci_block *block, ci_error *error) {
     return status;
 }
 
-bool ci_own_folder(char *folder, size_t size) {
+bool ci_own_folder(char *folder, size_t size)
+{
     size_t length = 0;
 #ifdef CI_SHARED
     Dl_info about;

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 /* Larger buffers first, among equals the earlier in the list. Not the fastest sort, but placing them takes as long. */
-static void by_size(const int64_t *bytes, int32_t n, int32_t *order) {
+static void by_size(const int64_t *bytes, int32_t n, int32_t *order)
+{
     for (int32_t i = 0; i < n; ++i) {
         int32_t at = i;
         for (; at > 0 && bytes[order[at - 1]] < bytes[i]; --at) order[at] = order[at - 1];
@@ -16,7 +17,8 @@ static int64_t aligned(int64_t bytes) { return (bytes + CI_ALIGN - 1) & -(int64_
 /* The smallest gap that holds `size` bytes between the buffers alive together with `life`, the lowest among equals; else
    behind the last of them. `placed` is in order of offsets. */
 static int64_t best_gap(ci_life life, int64_t size, const ci_life *lives, const int64_t *bytes, const int64_t *offsets,
-                        const int32_t *placed, int32_t count) {
+                        const int32_t *placed, int32_t count)
+{
     int64_t end = 0, best = -1, best_size = INT64_MAX;
     for (int32_t i = 0; i < count; ++i) {
         int32_t other = placed[i];
@@ -32,7 +34,8 @@ static int64_t best_gap(ci_life life, int64_t size, const ci_life *lives, const 
     return best >= 0 ? best : end;
 }
 
-int64_t ci_plan(const ci_life *lives, const int64_t *bytes, int32_t n, int64_t *offsets) {
+int64_t ci_plan(const ci_life *lives, const int64_t *bytes, int32_t n, int64_t *offsets)
+{
     const int64_t too_much = INT64_MAX, most = INT64_MAX / 4;
     for (int32_t i = 0; i < n; ++i)
         if (bytes[i] < 0) return -1;

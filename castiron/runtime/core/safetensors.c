@@ -14,40 +14,45 @@ typedef struct reader {
     bool metadata;
 } reader;
 
-static CI_COLD int fail(const reader *r, const char *expected) {
+static CI_COLD int fail(const reader *r, const char *expected)
+{
     return ci_header_fail(&r->tensors, "safetensors", expected, r->json.at - r->start);
 }
 
-static int expect(reader *r, char token) {
+static int expect(reader *r, char token)
+{
     char expected[] = "',' or ' '";
     const size_t either = sizeof "',' or " - 1;
     expected[either + 1] = token;
     return ci_json_take(&r->json, token) ? CI_OK : fail(r, token == ']' || token == '}' ? expected : expected + either);
 }
 
-static int read_shape(reader *r, ci_tensor *t) {
+static int read_shape(reader *r, ci_tensor *t)
+{
     int status = expect(r, '[');
     if (status || ci_json_take(&r->json, ']')) return status;
     do {
-        if (t->rank == CI_MAX_RANK)
-            return ci_tensor_fail(&r->tensors, t->name, "has more than %d dimensions", CI_MAX_RANK);
+        if (t->rank == CI_MAX_RANK) return ci_tensor_fail(&r->tensors, t->name, "has more than %d dimensions", CI_MAX_RANK);
         if (!ci_json_integer(&r->json, &t->dims[t->rank++])) return fail(r, "a dimension");
     } while (ci_json_take(&r->json, ','));
     return expect(r, ']');
 }
 
-static int read_offsets(reader *r, ci_tensor *t) {
+static int read_offsets(reader *r, ci_tensor *t)
+{
     ci_json *json = &r->json;
     bool read = ci_json_take(json, '[') && ci_json_integer(json, &t->bytes.begin) && ci_json_take(json, ',') &&
                 ci_json_integer(json, &t->bytes.end) && ci_json_take(json, ']');
     return read ? CI_OK : fail(r, "[begin, end]");
 }
 
-static int read_key(reader *r, ci_slice *key, const char *what) {
+static int read_key(reader *r, ci_slice *key, const char *what)
+{
     return ci_json_string(&r->json, key) && ci_json_take(&r->json, ':') ? CI_OK : fail(r, what);
 }
 
-static CI_APART int read_tensor(reader *r, ci_tensor *t) {
+static CI_APART int read_tensor(reader *r, ci_tensor *t)
+{
     unsigned seen = 0;
     int status = expect(r, '{');
     if (status) return status;
@@ -67,7 +72,8 @@ static CI_APART int read_tensor(reader *r, ci_tensor *t) {
     return status ? status : ci_tensors_add(&r->tensors, t, seen);
 }
 
-static int read_metadata(reader *r) {
+static int read_metadata(reader *r)
+{
     ci_slice text;
     if (r->metadata) return ci_weights_fail(r->tensors.error, r->tensors.path, "__metadata__ appears twice");
     r->metadata = true;
@@ -82,7 +88,8 @@ static int read_metadata(reader *r) {
     return expect(r, '}');
 }
 
-static CI_APART int read_header(reader *r) {
+static CI_APART int read_header(reader *r)
+{
     int status = *r->json.at == '{' ? expect(r, '{') : fail(r, "'{'");
     if (!status && !ci_json_take(&r->json, '}')) {
         do {
@@ -96,7 +103,8 @@ static CI_APART int read_header(reader *r) {
     return status || ci_json_ended(&r->json) ? status : fail(r, "the end");
 }
 
-int ci_safetensors_read(ci_tensors tensors, const void *bytes, size_t size) {
+int ci_safetensors_read(ci_tensors tensors, const void *bytes, size_t size)
+{
     uint64_t header_size;
     if (size < 8 + sizeof "{}" - 1)
         return ci_weights_fail(tensors.error, tensors.path, "has %lld bytes, too few for a weights file", (long long)size);

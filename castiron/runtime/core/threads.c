@@ -49,7 +49,8 @@ struct ci_pool {
     int parts;
 };
 
-static void pause_spin(void) {
+static void pause_spin(void)
+{
 #if defined __x86_64__
     __builtin_ia32_pause();
 #elif defined __aarch64__
@@ -57,17 +58,20 @@ static void pause_spin(void) {
 #endif
 }
 
-static void futex(gate *g, int operation, unsigned argument) {
+static void futex(gate *g, int operation, unsigned argument)
+{
     syscall(SYS_futex, &g->value, operation, argument, NULL, NULL, 0);
 }
 
 /* Either the waiter sees the new value or the setter sees it asleep: both store first and then load, in one total order. */
-static void gate_set(gate *g, unsigned value) {
+static void gate_set(gate *g, unsigned value)
+{
     atomic_store(&g->value, value);
     if (atomic_load(&g->asleep)) futex(g, FUTEX_WAKE_PRIVATE, 1);
 }
 
-static void gate_wait(gate *g, unsigned value) {
+static void gate_wait(gate *g, unsigned value)
+{
     for (int spin = 0; spin < SPINS; ++spin) {
         if (atomic_load_explicit(&g->value, memory_order_acquire) == value) return;
         pause_spin();
@@ -77,13 +81,15 @@ static void gate_wait(gate *g, unsigned value) {
     atomic_store(&g->asleep, false);
 }
 
-static void run_part(const ci_pool *pool, int part) {
+static void run_part(const ci_pool *pool, int part)
+{
     int64_t each = pool->count / pool->parts, rest = pool->count % pool->parts;
     int64_t begin = each * part + (part < rest ? part : rest);
     pool->range(pool->run, pool->argument, begin, begin + each + (part < rest));
 }
 
-static void *work(void *argument) {
+static void *work(void *argument)
+{
     worker *self = argument;
     for (unsigned job = 1;; ++job) {
         gate_wait(&self->start, job);
@@ -93,7 +99,8 @@ static void *work(void *argument) {
     }
 }
 
-ci_pool *ci_pool_new(int threads) {
+ci_pool *ci_pool_new(int threads)
+{
     ci_pool *pool = calloc(1, sizeof *pool);
     if (pool) {
         pool->threads = threads;
@@ -103,7 +110,8 @@ ci_pool *ci_pool_new(int threads) {
 }
 
 /* Starts as many workers as it can; having fewer, or none, is no error. Signals stay with the threads of the caller. */
-static void start(ci_pool *pool) {
+static void start(ci_pool *pool)
+{
     int threads = pool->threads ? pool->threads : ci_usable_cpus();
     size_t most = threads < MOST_THREADS ? (size_t)threads - 1 : MOST_THREADS - 1;
     pool->running = 0;
@@ -131,7 +139,8 @@ static void start(ci_pool *pool) {
 /* A child of fork has the memory of the pool but none of its threads. */
 static bool is_ours(const ci_pool *pool) { return pool->running >= 0 && pool->process == getpid(); }
 
-void ci_pool_free(ci_pool *pool) {
+void ci_pool_free(ci_pool *pool)
+{
     if (!pool) return;
     if (is_ours(pool)) {
         pool->stop = true;
@@ -143,7 +152,8 @@ void ci_pool_free(ci_pool *pool) {
 }
 
 /* Into how many parts a job is worth being split. */
-static int parts_of(ci_pool *pool, int64_t count, int64_t work) {
+static int parts_of(ci_pool *pool, int64_t count, int64_t work)
+{
     if (!pool || pool->busy || pool->threads == 1 || count < 2) return 1;
     if (work < 1) work = 1;
     int64_t worth = count > INT64_MAX / work ? INT64_MAX : count * work / PART_CYCLES;
@@ -154,7 +164,8 @@ static int parts_of(ci_pool *pool, int64_t count, int64_t work) {
     return (int)(parts < count ? parts : count);
 }
 
-void ci_parallel(const ci_run *run, ci_range *range, const void *argument, int64_t count, int64_t work) {
+void ci_parallel(const ci_run *run, ci_range *range, const void *argument, int64_t count, int64_t work)
+{
     ci_pool *pool = run->pool;
     if (count <= 0) return;
     int parts = parts_of(pool, count, work);

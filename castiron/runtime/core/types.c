@@ -9,7 +9,8 @@ static const char names[] = "unknown\0float32\0uint8\0int8\0uint16\0int16\0int32
 static const char codes[] = "\0F32\0U8\0I8\0U16\0I16\0I32\0I64\0\0BOOL\0F16\0F64\0U32\0U64\0\0\0BF16";
 static const uint8_t bytes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 0, 0, 2, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1};
 
-static const char *pick(const char *list, int32_t type, int32_t last) {
+static const char *pick(const char *list, int32_t type, int32_t last)
+{
     for (int32_t i = type < 0 || type > last ? 0 : type; i > 0; --i) list += strlen(list) + 1;
     return list;
 }
@@ -18,7 +19,8 @@ const char *ci_type_name(int32_t type) { return pick(names, type, CI_INT2); }
 const char *ci_type_code(int32_t type) { return pick(codes, type, CI_BFLOAT16); }
 int32_t ci_type_bytes(int32_t type) { return type < 0 || type > CI_INT2 ? 0 : bytes[type]; }
 
-int64_t ci_array_bytes(int32_t type, int32_t rank, const int64_t *dims) {
+int64_t ci_array_bytes(int32_t type, int32_t rank, const int64_t *dims)
+{
     const int64_t most = (int64_t)1 << 47;
     int64_t size = ci_type_bytes(type), extent = size;
     for (int32_t i = 0; i < rank; ++i) {

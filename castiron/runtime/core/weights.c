@@ -16,12 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static CI_COLD int no_memory(ci_error *error, const char *what, int64_t bytes) {
+static CI_COLD int no_memory(ci_error *error, const char *what, int64_t bytes)
+{
     return ci_fail(error, CI_NO_MEMORY, "no memory for %s: %" PRId64 " bytes needed", what, bytes);
 }
 
 /* raw[i] as a pointer that may be read as its element type: files of tensors promise no alignment. */
-static int align_raw(const ci_model *model, const void **raw, ci_block *copies, ci_error *error) {
+static int align_raw(const ci_model *model, const void **raw, ci_block *copies, ci_error *error)
+{
     int64_t bytes = 0;
     for (int32_t pass = 0; pass < 2; ++pass) { /* count, then copy */
         char *out = copies->data;
@@ -42,7 +44,8 @@ static int align_raw(const ci_model *model, const void **raw, ci_block *copies, 
     return CI_OK;
 }
 
-int ci_prepare(ci_weights *weights, const void *const *raw, ci_error *error) {
+int ci_prepare(ci_weights *weights, const void *const *raw, ci_error *error)
+{
     const ci_model *model = weights->model;
     ci_block arena = {0};
     if (!ci_block_grow(&weights->memory, model->packed_bytes)) return no_memory(error, "the weights", model->packed_bytes);
@@ -55,7 +58,8 @@ int ci_prepare(ci_weights *weights, const void *const *raw, ci_error *error) {
     return status;
 }
 
-static int load_raw(ci_weights *weights, const char *path, const void *bytes, size_t size, ci_error *error) {
+static int load_raw(ci_weights *weights, const char *path, const void *bytes, size_t size, ci_error *error)
+{
     const ci_model *model = weights->model;
     const void **raw = calloc((size_t)model->weight_count + 1, sizeof *raw);
     if (!raw) return no_memory(error, "the list of weights", (int64_t)sizeof *raw * model->weight_count);
@@ -69,7 +73,8 @@ static int load_raw(ci_weights *weights, const char *path, const void *bytes, si
     return status;
 }
 
-static int check_packed(const ci_model *model, const char *path, const void *bytes, size_t size, ci_error *error) {
+static int check_packed(const ci_model *model, const char *path, const void *bytes, size_t size, ci_error *error)
+{
     const int shown = 12;
     ci_packed_header header;
     if (size < sizeof header)
@@ -80,8 +85,8 @@ static int check_packed(const ci_model *model, const char *path, const void *byt
         return ci_weights_fail(error, path, "is packed in format %lld, expected format %d: pack the weights again",
                                (long long)header.version, CI_PACKED_VERSION);
     if (memcmp(header.hash, model->hash, sizeof header.hash))
-        return ci_weights_fail(error, path, "is of another model: its hash is %.*s..., model '%s' has %.*s...",
-                               shown, header.hash, model->name, shown, model->hash);
+        return ci_weights_fail(error, path, "is of another model: its hash is %.*s..., model '%s' has %.*s...", shown,
+                               header.hash, model->name, shown, model->hash);
     if (header.packed_bytes != (uint64_t)model->packed_bytes || size - sizeof header != (uint64_t)model->packed_bytes)
         return ci_weights_fail(error, path, "has %lld bytes, expected %lld: it is cut off or damaged", (long long)size,
                                (long long)model->packed_bytes + CI_PACKED_HEADER);
@@ -90,7 +95,8 @@ static int check_packed(const ci_model *model, const char *path, const void *byt
 
 static bool is_packed(const void *bytes, size_t size) { return size >= 8 && !memcmp(bytes, CI_PACKED_MAGIC, 8); }
 
-static int load_bytes(ci_weights *weights, const void *bytes, size_t size, ci_error *error) {
+static int load_bytes(ci_weights *weights, const void *bytes, size_t size, ci_error *error)
+{
     if (!bytes || !size) return ci_weights_fail(error, NULL, "there are none (0 bytes)");
     if (!is_packed(bytes, size)) return load_raw(weights, NULL, bytes, size, error);
     int status = check_packed(weights->model, NULL, bytes, size, error);
@@ -100,7 +106,8 @@ static int load_bytes(ci_weights *weights, const void *bytes, size_t size, ci_er
     return CI_OK;
 }
 
-static int load_file(ci_weights *weights, const char *path, ci_error *error) {
+static int load_file(ci_weights *weights, const char *path, ci_error *error)
+{
     ci_block file = {0};
     int status = ci_file_map(path, &file, error);
     if (status) return status;
@@ -116,7 +123,8 @@ static int load_file(ci_weights *weights, const char *path, ci_error *error) {
 }
 
 /* From where the model says: inside, or a file beside this executable or library. Never the current folder. */
-static int load_default(ci_weights *weights, ci_error *error) {
+static int load_default(ci_weights *weights, ci_error *error)
+{
     const ci_model *model = weights->model;
     weights->packed = model->packed;
     if (model->packed || !model->packed_bytes) return CI_OK;
@@ -134,7 +142,8 @@ static int load_default(ci_weights *weights, ci_error *error) {
     return load_file(weights, path, error);
 }
 
-static ci_weights *new_weights(const ci_model *model, int *status, ci_error *error) {
+static ci_weights *new_weights(const ci_model *model, int *status, ci_error *error)
+{
     ci_weights *weights = calloc(1, sizeof *weights);
     if (!weights) {
         *status = no_memory(error, "the weights", sizeof *weights);
@@ -147,20 +156,23 @@ static ci_weights *new_weights(const ci_model *model, int *status, ci_error *err
 }
 
 /* Hands over what has been loaded, or nothing. */
-static int finish(ci_weights *loaded, int status, ci_weights **weights) {
+static int finish(ci_weights *loaded, int status, ci_weights **weights)
+{
     if (status) ci_weights_free(loaded);
     *weights = status ? NULL : loaded;
     return status;
 }
 
-int ci_load(const ci_model *model, const char *path, ci_weights **weights, ci_error *error) {
+int ci_load(const ci_model *model, const char *path, ci_weights **weights, ci_error *error)
+{
     int status;
     ci_weights *loaded = new_weights(model, &status, error);
     if (!status) status = path ? load_file(loaded, path, error) : load_default(loaded, error);
     return finish(loaded, status, weights);
 }
 
-int ci_load_bytes(const ci_model *model, const void *bytes, size_t size, ci_weights **weights, ci_error *error) {
+int ci_load_bytes(const ci_model *model, const void *bytes, size_t size, ci_weights **weights, ci_error *error)
+{
     int status;
     ci_weights *loaded = new_weights(model, &status, error);
     if (!status) status = load_bytes(loaded, bytes, size, error);
@@ -169,7 +181,8 @@ int ci_load_bytes(const ci_model *model, const void *bytes, size_t size, ci_weig
 
 void ci_weights_share(ci_weights *weights) { atomic_fetch_add(&weights->owners, 1); }
 
-void ci_weights_free(ci_weights *weights) {
+void ci_weights_free(ci_weights *weights)
+{
     if (!weights || atomic_fetch_sub(&weights->owners, 1) > 1) return;
     ci_block_free(&weights->memory);
     free(weights);

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-bool ci_write_all(int file, const char *bytes, size_t size) {
+bool ci_write_all(int file, const char *bytes, size_t size)
+{
     const size_t most = 1 << 30; /* the system writes no more than 2 GB a call */
     while (size) {
         ssize_t count = write(file, bytes, size < most ? size : most);
@@ -22,7 +23,8 @@ bool ci_write_all(int file, const char *bytes, size_t size) {
     return true;
 }
 
-int ci_open_beside(const char *path, char *name, size_t size) {
+int ci_open_beside(const char *path, char *name, size_t size)
+{
     int file = -1;
     errno = ENAMETOOLONG;
     if (strlen(path) + 32 > size) return file;

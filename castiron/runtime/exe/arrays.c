@@ -7,20 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t ci_io_bytes(int32_t type)
-{
-    return *ci_type_code(type) ? (size_t)ci_type_bytes(type) : 0;
-}
+size_t ci_io_bytes(int32_t type) { return *ci_type_code(type) ? (size_t)ci_type_bytes(type) : 0; }
 
-bool ci_is_float(int32_t type)
-{
-    return type == CI_FLOAT || type == CI_DOUBLE || type == CI_FLOAT16 || type == CI_BFLOAT16;
-}
+bool ci_is_float(int32_t type) { return type == CI_FLOAT || type == CI_DOUBLE || type == CI_FLOAT16 || type == CI_BFLOAT16; }
 
-bool ci_is_signed(int32_t type)
-{
-    return type == CI_INT8 || type == CI_INT16 || type == CI_INT32 || type == CI_INT64;
-}
+bool ci_is_signed(int32_t type) { return type == CI_INT8 || type == CI_INT16 || type == CI_INT32 || type == CI_INT64; }
 
 int64_t ci_array_count(const ci_array *array)
 {
@@ -58,8 +49,7 @@ void ci_inputs_free(ci_inputs *inputs)
     free(inputs->arrays);
 }
 
-int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, const char *where, int *index,
-                   ci_error *error)
+int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, const char *where, int *index, ci_error *error)
 {
     const ci_model *model = inputs->model;
     for (*index = 0; *index < model->input_count; ++*index) {
@@ -93,8 +83,7 @@ int ci_inputs_complete(const ci_inputs *inputs, ci_error *error)
     int index = next_input(inputs);
     if (index < 0) return CI_OK;
     const char *name = inputs->model->inputs[index].name;
-    return ci_refuse(error,
-                     "input '%s' is missing: give it with --input %s=FILE or by name in JSON or .npz", name, name);
+    return ci_refuse(error, "input '%s' is missing: give it with --input %s=FILE or by name in JSON or .npz", name, name);
 }
 
 /* Files ------------------------------------------------------------------------------------------------------------ */
@@ -112,16 +101,11 @@ int ci_inputs_read(ci_inputs *inputs, const char *path, int index, ci_error *err
     bool npy = !status && begins(&bytes, "\x93NUMPY", 6);
     bool npz = !status && (begins(&bytes, "PK\3\4", 4) || begins(&bytes, "PK\5\6", 4) || begins(&bytes, "PK\6\6", 4));
     if (!status) {
-        if (ci_ends(path, ".npy") && !npy)
-            status = ci_refuse(error, "%s: not a .npy file, or cut off", path);
-        else if (ci_ends(path, ".npz") && !npz)
-            status = ci_refuse(error, "%s: not a .npz file, or cut off", path);
-        else if (npy)
-            status = ci_npy_input(&bytes, where, inputs, index, error);
-        else if (npz)
-            status = ci_npz_read(&bytes, where, inputs, index, error);
-        else
-            status = ci_json_read(bytes.data, bytes.size, where, 1, inputs, index, error);
+        if (ci_ends(path, ".npy") && !npy) status = ci_refuse(error, "%s: not a .npy file, or cut off", path);
+        else if (ci_ends(path, ".npz") && !npz) status = ci_refuse(error, "%s: not a .npz file, or cut off", path);
+        else if (npy) status = ci_npy_input(&bytes, where, inputs, index, error);
+        else if (npz) status = ci_npz_read(&bytes, where, inputs, index, error);
+        else status = ci_json_read(bytes.data, bytes.size, where, 1, inputs, index, error);
     }
     free(bytes.data);
     return status;

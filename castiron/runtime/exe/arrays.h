@@ -24,8 +24,7 @@ void ci_inputs_clear(ci_inputs *inputs); /* forgets the arrays given so far */
 void ci_inputs_free(ci_inputs *inputs);
 
 /* Number of the input of this name, which must not be given yet. `where` is the file, for messages. */
-int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, const char *where, int *index,
-                   ci_error *error);
+int ci_inputs_find(const ci_inputs *inputs, const char *name, size_t length, const char *where, int *index, ci_error *error);
 /* Where an array without a name goes: `index` itself, or for -1 the first input that is not given yet. */
 int ci_inputs_place(const ci_inputs *inputs, const char *where, int *index, ci_error *error);
 /* Reads a file into input `index`; index -1: into the inputs it names, or the next one where it names none. */

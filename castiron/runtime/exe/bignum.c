@@ -34,10 +34,7 @@ void ci_big_shift(ci_big *a, int bits)
     a->count += whole;
 }
 
-static int64_t word(const ci_big *a, int i)
-{
-    return i < a->count ? a->words[i] : 0;
-}
+static int64_t word(const ci_big *a, int i) { return i < a->count ? a->words[i] : 0; }
 
 void ci_big_subtract(ci_big *a, const ci_big *b)
 {
@@ -62,7 +59,4 @@ int ci_big_compare(const ci_big *a, const ci_big *b, const ci_big *c)
     return rest < 0 ? -1 : differ || rest > 0;
 }
 
-int ci_big_width(const ci_big *a)
-{
-    return a->count ? 32 * a->count - __builtin_clz(a->words[a->count - 1]) : 0;
-}
+int ci_big_width(const ci_big *a) { return a->count ? 32 * a->count - __builtin_clz(a->words[a->count - 1]) : 0; }

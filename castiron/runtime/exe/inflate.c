@@ -48,10 +48,8 @@ static uint32_t take(stream *s, int count)
 
 static CI_APART void emit(stream *s, uint8_t byte)
 {
-    if (s->made < s->size)
-        s->out[s->made++] = byte;
-    else
-        s->bad = true;
+    if (s->made < s->size) s->out[s->made++] = byte;
+    else s->bad = true;
 }
 
 static void build(stream *s, code *c, const uint8_t *lengths, int count)

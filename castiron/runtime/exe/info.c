@@ -5,10 +5,7 @@
 
 #include <inttypes.h>
 
-static void member(ci_text *out, const char *name)
-{
-    ci_put(out, ",\n \"%s\": ", name);
-}
+static void member(ci_text *out, const char *name) { ci_put(out, ",\n \"%s\": ", name); }
 
 static void text_member(ci_text *out, const char *name, const char *value)
 {
@@ -41,8 +38,8 @@ static void weights(ci_text *out, const ci_model *model)
         bytes += ci_array_bytes(weight->type, weight->rank, weight->dims);
     bool embedded = model->packed || !model->packed_bytes;
     member(out, "weights");
-    ci_put(out, "{\"count\": %d, \"bytes\": %" PRId64 ", \"packed_bytes\": %" PRId64 ", \"source\": \"%s\"",
-           model->weight_count, bytes, model->packed_bytes, embedded ? "embed" : "file");
+    ci_put(out, "{\"count\": %d, \"bytes\": %" PRId64 ", \"packed_bytes\": %" PRId64 ", \"source\": \"%s\"", model->weight_count,
+           bytes, model->packed_bytes, embedded ? "embed" : "file");
     if (!embedded && model->weights_file) {
         ci_put_text(out, ", \"file\": ");
         ci_json_write_string(out, model->weights_file);

@@ -34,10 +34,7 @@ bool ci_ends(const char *text, const char *ending)
     return length >= wanted && !strcmp(text + length - wanted, ending);
 }
 
-bool ci_same(const char *text, size_t length, const char *word)
-{
-    return length == strlen(word) && !memcmp(text, word, length);
-}
+bool ci_same(const char *text, size_t length, const char *word) { return length == strlen(word) && !memcmp(text, word, length); }
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */
 
@@ -56,10 +53,8 @@ static void write_through(ci_text *text, const void *data, size_t size)
 {
     ci_out *out = (ci_out *)text;
     ci_out_flush(out);
-    if (size < sizeof out->buffer)
-        ci_put_bytes(text, data, size);
-    else
-        write_all(out, data, size);
+    if (size < sizeof out->buffer) ci_put_bytes(text, data, size);
+    else write_all(out, data, size);
 }
 
 void ci_out_open(ci_out *out, int fd)

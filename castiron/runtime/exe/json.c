@@ -28,17 +28,11 @@ static int refuse(const reader *r, const char *at, const char *what)
     return CI_BAD_INPUT;
 }
 
-static bool accept(reader *r, char wanted)
-{
-    return ci_json_take(&r->json, wanted);
-}
+static bool accept(reader *r, char wanted) { return ci_json_take(&r->json, wanted); }
 
 /* Elements --------------------------------------------------------------------------------------------------------- */
 
-static bool is_digit(const reader *r)
-{
-    return r->json.at < r->json.end && *r->json.at >= '0' && *r->json.at <= '9';
-}
+static bool is_digit(const reader *r) { return r->json.at < r->json.end && *r->json.at >= '0' && *r->json.at <= '9'; }
 
 static bool digits(reader *r)
 {
@@ -104,7 +98,8 @@ static int read_integer(reader *r, uint64_t *bits)
 static int read_bool(reader *r, uint64_t *bits)
 {
     *bits = ci_json_word(&r->json, "true") || ci_json_word(&r->json, "1");
-    if (!*bits && !ci_json_word(&r->json, "false") && !ci_json_word(&r->json, "0")) return refuse(r, r->json.at, "true, false, 0 or 1 was expected");
+    if (!*bits && !ci_json_word(&r->json, "false") && !ci_json_word(&r->json, "0"))
+        return refuse(r, r->json.at, "true, false, 0 or 1 was expected");
     return is_digit(r) ? refuse(r, r->json.at - 1, "true, false, 0 or 1 was expected") : CI_OK;
 }
 
@@ -149,8 +144,7 @@ static int read_list(reader *r, list *l, int depth)
         if (status) return status;
         count++;
     }
-    if (l->dims[depth] >= 0 && l->dims[depth] != count)
-        return refuse(r, start, "this list differs in length from its siblings");
+    if (l->dims[depth] >= 0 && l->dims[depth] != count) return refuse(r, start, "this list differs in length from its siblings");
     l->dims[depth] = count;
     return CI_OK;
 }
@@ -251,8 +245,7 @@ static int read_inputs(reader *r, ci_inputs *inputs, int index)
     return status ? status : read_array(r, inputs, index);
 }
 
-int ci_json_read(const char *text, size_t size, const char *where, int64_t line, ci_inputs *inputs, int index,
-                 ci_error *error)
+int ci_json_read(const char *text, size_t size, const char *where, int64_t line, ci_inputs *inputs, int index, ci_error *error)
 {
     reader r = {{text, text + size}, text, where, line, NULL, error};
     if (size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) r.json.at += 3; /* the byte order mark of Windows */
@@ -299,8 +292,7 @@ static void write_element(ci_text *out, const char *data, int32_t type, size_t s
         return;
     }
     if (ci_is_float(type)) length = ci_print_float(text, bits, type);
-    else if (ci_is_signed(type))
-        length = ci_print_int(text, (int64_t)(bits << unused) >> unused);
+    else if (ci_is_signed(type)) length = ci_print_int(text, (int64_t)(bits << unused) >> unused);
     else length = ci_print_uint(text, bits);
     ci_put_bytes(out, text, (size_t)length);
 }

@@ -40,8 +40,7 @@ static int read_inputs(ci_inputs *inputs, const ci_options *options, ci_error *e
     if (options->given_count || !inputs->model->input_count) {
         status = read_given(inputs, options, error);
     } else {
-        if (isatty(STDIN_FILENO))
-            return ci_refuse(error, "no input: give files, or JSON on standard input; see --help");
+        if (isatty(STDIN_FILENO)) return ci_refuse(error, "no input: give files, or JSON on standard input; see --help");
         status = ci_inputs_read(inputs, "-", -1, error);
     }
     return status ? status : ci_inputs_complete(inputs, error);
@@ -137,7 +136,8 @@ static CI_APART int act(const ci_options *options, ci_error *error)
 }
 
 /* A reader that has gone is an error to report, not a sudden death. */
-static void block_pipe_signal(void) {
+static void block_pipe_signal(void)
+{
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);

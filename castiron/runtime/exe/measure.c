@@ -40,8 +40,8 @@ static void put_times(ci_text *out, const int64_t *sorted, int64_t count)
     ci_put_text(out, " ms\n");
 }
 
-int ci_repeat(ci_session *session, const ci_model *model, const ci_array *inputs, ci_array *outputs, int64_t count,
-              ci_text *out, ci_error *error)
+int ci_repeat(ci_session *session, const ci_model *model, const ci_array *inputs, ci_array *outputs, int64_t count, ci_text *out,
+              ci_error *error)
 {
     int64_t *times = malloc((size_t)count * sizeof *times);
     if (!times) return ci_no_memory(error, count * (int64_t)sizeof *times);

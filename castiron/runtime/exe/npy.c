@@ -70,10 +70,7 @@ static bool read_dictionary(ci_json *text, header *h, ci_array *array)
 /* Type ------------------------------------------------------------------------------------------------------------- */
 
 /* NumPy knows no bfloat16: such arrays travel as float32. */
-static int32_t carrier_of(int32_t type)
-{
-    return type == CI_BFLOAT16 ? CI_FLOAT : type;
-}
+static int32_t carrier_of(int32_t type) { return type == CI_BFLOAT16 ? CI_FLOAT : type; }
 
 /* Of a type that files hold: "<f4", without closing zero. */
 static void put_code(char *code, int32_t type)
@@ -100,11 +97,11 @@ static int check_type(const header *h, const ci_port *port, const char *where, i
     int32_t wanted = carrier_of(port->type);
     *type = type_of(h);
     if (!*type)
-        return ci_refuse(error, "input '%s': %s holds NumPy type '%.*s', the model takes %s", port->name,
-                         where, (int)h->type.size, h->type.at, ci_type_name(port->type));
+        return ci_refuse(error, "input '%s': %s holds NumPy type '%.*s', the model takes %s", port->name, where,
+                         (int)h->type.size, h->type.at, ci_type_name(port->type));
     if (*type == wanted) return CI_OK;
-    return ci_refuse(error, "input '%s': %s holds %s, the model takes %s; convert it first (numpy: x.astype('%s'))",
-                     port->name, where, ci_type_name(*type), ci_type_name(port->type), ci_type_name(wanted));
+    return ci_refuse(error, "input '%s': %s holds %s, the model takes %s; convert it first (numpy: x.astype('%s'))", port->name,
+                     where, ci_type_name(*type), ci_type_name(port->type), ci_type_name(wanted));
 }
 
 /* Data ------------------------------------------------------------------------------------------------------------- */
@@ -165,14 +162,12 @@ static void narrow_to_bfloat16(char *data, int64_t count)
     }
 }
 
-static int read_header(const ci_bytes *bytes, const char *where, header *h, ci_array *array, size_t *start,
-                       ci_error *error)
+static int read_header(const ci_bytes *bytes, const char *where, header *h, ci_array *array, size_t *start, ci_error *error)
 {
     const char *data = bytes->data;
     size_t prefix = bytes->size > 6 && data[6] == 1 ? 10 : 12;
     uint32_t length = 0;
-    if (bytes->size < prefix || memcmp(data, "\x93NUMPY", 6))
-        return ci_refuse(error, "%s: not a .npy file, or cut off", where);
+    if (bytes->size < prefix || memcmp(data, "\x93NUMPY", 6)) return ci_refuse(error, "%s: not a .npy file, or cut off", where);
     if (data[6] < 1 || data[6] > 3)
         return ci_refuse(error, "%s: .npy version %d is not known (1, 2 and 3 are)", where, (uint8_t)data[6]);
     memcpy(&length, data + 8, prefix - 8);
@@ -198,8 +193,7 @@ int ci_npy_input(ci_bytes *bytes, const char *where, ci_inputs *inputs, int inde
     int64_t wanted = ci_array_bytes(type, array->rank, array->dims), held = (int64_t)(bytes->size - start);
     if (wanted < 0 || wanted > held)
         return ci_refuse(error, "%s: cut off, %" PRId64 " bytes are fewer than its shape needs", where, held);
-    if (wanted < held)
-        return ci_refuse(error, "%s: %" PRId64 " bytes too many after the array", where, held - wanted);
+    if (wanted < held) return ci_refuse(error, "%s: %" PRId64 " bytes too many after the array", where, held - wanted);
     size_t size = (size_t)ci_type_bytes(type);
     int64_t count = wanted / (int64_t)size;
     bool swapped = *h.type.at == '>';
@@ -232,10 +226,7 @@ size_t ci_npy_header(char *header, const ci_array *array)
     return length + 10u;
 }
 
-int64_t ci_npy_bytes(const ci_array *array)
-{
-    return ci_array_bytes(carrier_of(array->type), array->rank, array->dims);
-}
+int64_t ci_npy_bytes(const ci_array *array) { return ci_array_bytes(carrier_of(array->type), array->rank, array->dims); }
 
 static void pass(ci_text *out, uint32_t *crc, const void *data, size_t size)
 {

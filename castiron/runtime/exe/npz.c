@@ -147,15 +147,13 @@ static const char *unpack(const ci_bytes *file, const entry *e, ci_bytes *out)
     const char *data = file->data + offset;
     out->size = size;
     bool whole = true;
-    if (e->method == STORED)
-        memcpy(out->data, data, size);
-    else
-        whole = ci_inflate((const uint8_t *)data, packed, (uint8_t *)out->data, size);
+    if (e->method == STORED) memcpy(out->data, data, size);
+    else whole = ci_inflate((const uint8_t *)data, packed, (uint8_t *)out->data, size);
     return whole && ci_crc32(0, out->data, size) == e->crc ? NULL : "is damaged (checksum)";
 }
 
 static CI_APART int read_entry(const ci_bytes *file, const entry *e, const char *where, ci_inputs *inputs, int index,
-                      ci_error *error)
+                               ci_error *error)
 {
     ci_bytes bytes = {0};
     const char *problem = unpack(file, e, &bytes);
@@ -194,8 +192,8 @@ typedef struct place {
 /* Sizes stand in a zip64 field: one layout, whatever the size. Dates are those of 1980. */
 static entry_fields fields_of(const place *p, const char *name, size_t extra)
 {
-    return (entry_fields){45, 0x800, STORED, 0x210000, p->crc, UINT32_MAX, UINT32_MAX, (uint16_t)(strlen(name) + 4),
-                          (uint16_t)extra};
+    return (entry_fields){
+        45, 0x800, STORED, 0x210000, p->crc, UINT32_MAX, UINT32_MAX, (uint16_t)(strlen(name) + 4), (uint16_t)extra};
 }
 
 static void put_record(ci_text *out, const void *header, size_t size, const char *name, const place *p, size_t extra)

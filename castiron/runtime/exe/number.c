@@ -20,10 +20,7 @@ static CI_APART const format *format_of(int32_t type)
     return f;
 }
 
-static uint64_t infinity_of(const format *f)
-{
-    return ((1ull << f->exponent_bits) - 1) << (f->precision - 1);
-}
+static uint64_t infinity_of(const format *f) { return ((1ull << f->exponent_bits) - 1) << (f->precision - 1); }
 
 static ci_big none; /* 0; a constant would take its whole size in the file */
 
@@ -109,10 +106,7 @@ static int spell(char *text, const digits *d)
     return length;
 }
 
-static uint64_t sign_of(const format *f)
-{
-    return 1ull << (f->precision - 1 + f->exponent_bits);
-}
+static uint64_t sign_of(const format *f) { return 1ull << (f->precision - 1 + f->exponent_bits); }
 
 /* Of the bits of a finite number without its sign. */
 static binary take_apart(const format *f, uint64_t bits)
@@ -277,10 +271,8 @@ static int64_t read_digits(const decimal *d, ci_big *number)
     for (const char *at = d->text; at < d->end; at++) {
         if (*at == '.' || (seen == 0 && *at == '0')) continue;
         seen++;
-        if (count < 780)
-            ci_big_multiply(number, 10, (uint32_t)(*at - '0')), count++;
-        else
-            rest |= *at != '0';
+        if (count < 780) ci_big_multiply(number, 10, (uint32_t)(*at - '0')), count++;
+        else rest |= *at != '0';
     }
     exponent -= count - d->head_count;
     if (rest) ci_big_multiply(number, 10, 1), exponent--;
@@ -313,14 +305,10 @@ bool ci_parse_float(const char *text, const char *end, int32_t type, uint64_t *b
     bool negative = *text == '-', fits = true;
     decimal d = read_decimal(text + negative, end);
     int64_t magnitude = d.head_count + d.exponent; /* value < 10^magnitude */
-    if (d.head == 0 || magnitude < -330)
-        *bits = 0;
-    else if (magnitude > 310)
-        fits = false;
-    else if (!d.more && d.exponent >= -27 && d.exponent <= 27)
-        fits = parse_small(f, d.head, (int)d.exponent, bits);
-    else
-        fits = parse_big(f, &d, bits);
+    if (d.head == 0 || magnitude < -330) *bits = 0;
+    else if (magnitude > 310) fits = false;
+    else if (!d.more && d.exponent >= -27 && d.exponent <= 27) fits = parse_small(f, d.head, (int)d.exponent, bits);
+    else fits = parse_big(f, &d, bits);
     if (negative) *bits |= sign_of(f);
     return fits;
 }

@@ -57,8 +57,7 @@ static int unknown(const char *text, size_t length, ci_error *error)
         int edits = distance(text, length, table[i].name);
         if (edits < least) least = edits, best = &table[i];
     }
-    if (best)
-        return ci_refuse(error, "unknown option '%.*s'; did you mean %s?", (int)length, text, best->name);
+    if (best) return ci_refuse(error, "unknown option '%.*s'; did you mean %s?", (int)length, text, best->name);
     return ci_refuse(error, "unknown option '%.*s'; see --help", (int)length, text);
 }
 
@@ -74,8 +73,7 @@ static const option *find(const char *text, size_t length)
 static int set_input(ci_options *options, const char *value, ci_error *error)
 {
     const char *equals = strchr(value, '=');
-    if (!equals || !equals[1])
-        return ci_refuse(error, "--input takes NAME=FILE, not '%s'", value);
+    if (!equals || !equals[1]) return ci_refuse(error, "--input takes NAME=FILE, not '%s'", value);
     options->given[options->given_count++] = (ci_given){value, equals + 1, (size_t)(equals - value)};
     return CI_OK;
 }
@@ -101,8 +99,7 @@ static int check(const ci_options *o, ci_error *error)
 {
     bool device = o->output && (!strcmp(o->output, "-") || !strncmp(o->output, "/dev/", 5));
     bool known = o->output && (ci_ends(o->output, ".npz") || ci_ends(o->output, ".npy") || ci_ends(o->output, ".json"));
-    if (o->output && !device && !known)
-        return ci_refuse(error, "-o %s: the name must end in .npz, .npy or .json", o->output);
+    if (o->output && !device && !known) return ci_refuse(error, "-o %s: the name must end in .npz, .npy or .json", o->output);
     if (o->stream && (o->given_count || o->output || o->repeat || o->profile))
         return ci_refuse(error, "--stream takes no files, -o, --repeat or --profile");
     return CI_OK;
@@ -155,12 +152,14 @@ static void list_ports(ci_text *out, const char *title, const ci_model *model, c
 
 void ci_options_help(ci_text *out, const ci_model *model)
 {
-    ci_put(out, "Usage: %s [OPTION...] [FILE...]\n"
-                "Runs the model on the inputs and prints its outputs as JSON.\n"
-                "\n"
-                "FILE is .npy, .npz or JSON (nested lists, or an object of inputs by name), whatever its name;\n"
-                "- is standard input, read too where no FILE is given. Arrays without a name are the inputs\n"
-                "in order.\n", model->name);
+    ci_put(out,
+           "Usage: %s [OPTION...] [FILE...]\n"
+           "Runs the model on the inputs and prints its outputs as JSON.\n"
+           "\n"
+           "FILE is .npy, .npz or JSON (nested lists, or an object of inputs by name), whatever its name;\n"
+           "- is standard input, read too where no FILE is given. Arrays without a name are the inputs\n"
+           "in order.\n",
+           model->name);
     list_ports(out, "\nInputs:\n", model, model->inputs, model->input_count);
     list_ports(out, "Outputs:\n", model, model->outputs, model->output_count);
     ci_put_text(out, "\n"

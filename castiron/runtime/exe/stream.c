@@ -28,8 +28,7 @@ static int read_more(lines *l, ci_error *error)
     l->seen = l->bytes.size;
     if (!ci_reserve(&l->bytes, 4096)) return ci_no_memory(error, (int64_t)l->bytes.size * 2);
     ssize_t count = read(STDIN_FILENO, l->bytes.data + l->bytes.size, l->bytes.room - l->bytes.size);
-    if (count < 0 && errno != EINTR)
-        return ci_refuse(error, "standard input: cannot read (%s)", ci_reason(errno));
+    if (count < 0 && errno != EINTR) return ci_refuse(error, "standard input: cannot read (%s)", ci_reason(errno));
     if (count > 0) l->bytes.size += (size_t)count;
     l->ended = count == 0;
     return CI_OK;
@@ -60,8 +59,8 @@ static bool blank(const char *text, size_t size)
     return true;
 }
 
-static int answer(const char *line, size_t size, int64_t number, ci_session *session, ci_inputs *inputs,
-                  ci_array *outputs, ci_out *out, ci_error *error)
+static int answer(const char *line, size_t size, int64_t number, ci_session *session, ci_inputs *inputs, ci_array *outputs,
+                  ci_out *out, ci_error *error)
 {
     const ci_model *model = inputs->model;
     memset(outputs, 0, (size_t)model->output_count * sizeof *outputs);

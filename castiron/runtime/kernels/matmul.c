@@ -53,8 +53,7 @@ static void ci_matmul_items(const ci_run *run, const void *argument, int64_t beg
 
 static int64_t ci_matmul_chunk(const ci_run *run, const ci_matmul *p, int64_t rows, int64_t items_per_chunk)
 {
-    if (p->k * p->n <= CI_FEW_FLOATS)
-        return rows;
+    if (p->k * p->n <= CI_FEW_FLOATS) return rows;
     int64_t tiles = ci_most(CI_CHUNK_ROWS, CI_CHUNK_FLOATS / ci_most(p->k, 1)) / rows;
     tiles = ci_least(tiles, (p->m + rows - 1) / rows);
     while (run->pool && tiles > 1 && (p->m / (tiles * rows) + 1) * items_per_chunk < CI_ITEMS) tiles = (tiles + 1) / 2;

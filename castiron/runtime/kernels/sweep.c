@@ -39,10 +39,7 @@ static ci_terms ci_take(const ci_sums *s, const float *a, ci_place *place, int64
 }
 
 /* Whether the rows of a tile are so far apart that their lines meet in one set of the first cache, which holds eight. */
-static bool ci_collide(const ci_shape *shape, const ci_sums *s)
-{
-    return shape->rows > 8 && s->a_row % 1024 == 0 && s->a_c == 1;
-}
+static bool ci_collide(const ci_shape *shape, const ci_sums *s) { return shape->rows > 8 && s->a_row % 1024 == 0 && s->a_c == 1; }
 
 /* The runs of a block, copied together as one. */
 static ci_terms ci_copied(const ci_tiles *tiles, const ci_shape *shape, const ci_sums *s, const ci_terms *runs,

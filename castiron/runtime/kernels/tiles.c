@@ -53,10 +53,8 @@ static void ci_copy_rows(const float *a, int64_t row, int64_t rows, int64_t coun
 {
     for (; rows > 0; rows--, a += row, to += CI_COPIED) {
         int64_t i = 0;
-        for (; i + CI_LANES <= count; i += CI_LANES)
-            ci_store(to + i, ci_load(a + i));
-        for (; i < count; i++)
-            to[i] = a[i];
+        for (; i + CI_LANES <= count; i += CI_LANES) ci_store(to + i, ci_load(a + i));
+        for (; i < count; i++) to[i] = a[i];
     }
 }
 

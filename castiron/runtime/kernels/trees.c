@@ -16,7 +16,7 @@ enum { ROWS = 8 };
         default: return value != split;                                                           \
         }                                                                                         \
     }                                                                                             \
-    static void walk_##T(const ci_trees_of *p, int64_t row, int64_t rows, int64_t tree)              \
+    static void walk_##T(const ci_trees_of *p, int64_t row, int64_t rows, int64_t tree)           \
     {                                                                                             \
         const T *x = (const T *)p->x + row * p->features, *split = p->split;                      \
         int32_t at[ROWS];                                                                         \

@@ -69,20 +69,17 @@ CI_INLINE void ci_transform(const float *x, int64_t line, int64_t pixel, float *
     for (int j = 0; j < m + 2; j++) {
         ci_vector column[CI_LARGEST + 2], out[CI_LARGEST + 2];
         CI_UNROLL
-        for (int i = 0; i < m + 2; i++)
-            column[i] = ci_load(x + i * line + j * pixel);
+        for (int i = 0; i < m + 2; i++) column[i] = ci_load(x + i * line + j * pixel);
         ci_into_points(column, out, m);
         CI_UNROLL
-        for (int i = 0; i < m + 2; i++)
-            half[i][j] = out[i];
+        for (int i = 0; i < m + 2; i++) half[i][j] = out[i];
     }
     CI_UNROLL
     for (int i = 0; i < m + 2; i++) {
         ci_vector out[CI_LARGEST + 2];
         ci_into_points(half[i], out, m);
         CI_UNROLL
-        for (int j = 0; j < m + 2; j++)
-            ci_store(to + (i * (m + 2) + j) * point, out[j]);
+        for (int j = 0; j < m + 2; j++) ci_store(to + (i * (m + 2) + j) * point, out[j]);
     }
 }
 
@@ -106,8 +103,7 @@ CI_INLINE void ci_into_range(const ci_winograd_job *job, int64_t begin, int64_t 
         const float *x = p->x + tile / job->across / job->down * p->x_n + top * p->x_h + left * p->x_w;
         float *to = p->scratch + t * job->depth;
         const int64_t whole = lines >= size && pixels >= size && p->x_c == 1 ? p->c / CI_LANES * CI_LANES : 0;
-        for (int64_t c = 0; c < whole; c += CI_LANES)
-            ci_transform(x + c, p->x_kh, p->x_kw, to + c, job->point, m);
+        for (int64_t c = 0; c < whole; c += CI_LANES) ci_transform(x + c, p->x_kh, p->x_kw, to + c, job->point, m);
         for (int64_t c = whole; c < p->c; c += CI_LANES) {
             float patch[CI_MOST_POINTS * CI_LANES];
             ci_gather(p, x + c * p->x_c, lines, pixels, p->c - c, patch, size);
@@ -132,12 +128,10 @@ CI_INLINE void ci_halfway(const ci_products *d, const int m)
         for (int j = 0; j < m + 2; j++) {
             ci_vector column[CI_LARGEST + 2], out[CI_LARGEST];
             CI_UNROLL
-            for (int i = 0; i < m + 2; i++)
-                column[i] = ci_load(d->products + (i * (m + 2) + j) * CI_MOST_TILE_FLOATS + at);
+            for (int i = 0; i < m + 2; i++) column[i] = ci_load(d->products + (i * (m + 2) + j) * CI_MOST_TILE_FLOATS + at);
             ci_from_points(column, out, m);
             CI_UNROLL
-            for (int i = 0; i < m; i++)
-                ci_store(d->products + (i * (m + 2) + j) * CI_MOST_TILE_FLOATS + at, out[i]);
+            for (int i = 0; i < m; i++) ci_store(d->products + (i * (m + 2) + j) * CI_MOST_TILE_FLOATS + at, out[i]);
         }
     }
 }
@@ -149,12 +143,10 @@ CI_INLINE void ci_finish_line(const float *half, int64_t tiles, int64_t stride, 
         for (int64_t at = 0; at < stride; at += CI_LANES) {
             ci_vector line[CI_LARGEST + 2], sums[CI_LARGEST];
             CI_UNROLL
-            for (int j = 0; j < m + 2; j++)
-                line[j] = ci_load(half + j * CI_MOST_TILE_FLOATS + t * stride + at);
+            for (int j = 0; j < m + 2; j++) line[j] = ci_load(half + j * CI_MOST_TILE_FLOATS + t * stride + at);
             ci_from_points(line, sums, m);
             CI_UNROLL
-            for (int j = 0; j < m; j++)
-                ci_store(out + (t * m + j) * stride + at, sums[j]);
+            for (int j = 0; j < m; j++) ci_store(out + (t * m + j) * stride + at, sums[j]);
         }
 }
 
@@ -204,10 +196,7 @@ static void ci_into_2(const ci_run *run, const void *job, int64_t begin, int64_t
     ci_into_range(job, begin, end, 2);
 }
 
-static void ci_from_2(const ci_run *run, const void *job, int64_t begin, int64_t end)
-{
-    ci_from_range(run, job, begin, end, 2);
-}
+static void ci_from_2(const ci_run *run, const void *job, int64_t begin, int64_t end) { ci_from_range(run, job, begin, end, 2); }
 
 static void ci_into_4(const ci_run *run, const void *job, int64_t begin, int64_t end)
 {
@@ -215,10 +204,7 @@ static void ci_into_4(const ci_run *run, const void *job, int64_t begin, int64_t
     ci_into_range(job, begin, end, 4);
 }
 
-static void ci_from_4(const ci_run *run, const void *job, int64_t begin, int64_t end)
-{
-    ci_from_range(run, job, begin, end, 4);
-}
+static void ci_from_4(const ci_run *run, const void *job, int64_t begin, int64_t end) { ci_from_range(run, job, begin, end, 4); }
 
 /* Tiles of a chunk: all, but with threads so few that there is work for each of them. */
 static int64_t ci_winograd_chunk(const ci_run *run, const ci_winograd_job *job)
@@ -232,8 +218,7 @@ static void ci_winograd(const ci_run *run, const ci_conv *p, int64_t m, ci_range
     const int64_t points = (m + 2) * (m + 2), most = CI_WINOGRAD_TILES(points, p->c);
     ci_winograd_job job = {.p = p, .across = (p->w + m - 1) / m, .down = (p->h + m - 1) / m};
     const int64_t tiles = p->n * job.across * job.down, blocks = (tiles + most - 1) / most;
-    if (tiles * p->o == 0)
-        return;
+    if (tiles * p->o == 0) return;
     const int64_t rows = CI(tiles).shapes[0].rows, even = (tiles + blocks - 1) / blocks;
     const int64_t block = ci_least(most, (even + rows - 1) / rows * rows);
     job.depth = CI_WINOGRAD_DEPTH(p->c);
@@ -250,12 +235,6 @@ static void ci_winograd(const ci_run *run, const ci_conv *p, int64_t m, ci_range
     }
 }
 
-void CI(winograd2)(const ci_run *run, const ci_conv *p)
-{
-    ci_winograd(run, p, 2, ci_into_2, ci_from_2);
-}
+void CI(winograd2)(const ci_run *run, const ci_conv *p) { ci_winograd(run, p, 2, ci_into_2, ci_from_2); }
 
-void CI(winograd4)(const ci_run *run, const ci_conv *p)
-{
-    ci_winograd(run, p, 4, ci_into_4, ci_from_4);
-}
+void CI(winograd4)(const ci_run *run, const ci_conv *p) { ci_winograd(run, p, 4, ci_into_4, ci_from_4); }

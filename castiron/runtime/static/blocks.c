@@ -6,7 +6,8 @@
 
 typedef uint8_t ci_chunk __attribute__((vector_size(16), aligned(1), may_alias));
 
-void *memset(void *to, int value, size_t size) {
+void *memset(void *to, int value, size_t size)
+{
     uint8_t *out = to;
     if (size < sizeof(ci_chunk)) {
         for (; size; --size) *out++ = (uint8_t)value;
@@ -19,7 +20,8 @@ void *memset(void *to, int value, size_t size) {
     return to;
 }
 
-void *memcpy(void *restrict to, const void *restrict from, size_t size) {
+void *memcpy(void *restrict to, const void *restrict from, size_t size)
+{
     uint8_t *out = to;
     const uint8_t *in = from;
     if (size < sizeof(ci_chunk)) {

@@ -23,14 +23,16 @@ typedef int clock_function(clockid_t clock, struct timespec *time);
 
 static int by_system_call(clockid_t clock, struct timespec *time) { return (int)syscall(SYS_clock_gettime, clock, time); }
 
-static const void *dynamic_entry(const Elf64_Dyn *entry, const char *base, Elf64_Sxword tag) {
+static const void *dynamic_entry(const Elf64_Dyn *entry, const char *base, Elf64_Sxword tag)
+{
     for (; entry->d_tag; ++entry)
         if (entry->d_tag == tag) return base + entry->d_un.d_ptr;
     return NULL;
 }
 
 /* The library's addresses are relative to where it is, as it has one segment that begins with the file. */
-static clock_function *find(const char *base) {
+static clock_function *find(const char *base)
+{
     const Elf64_Ehdr *file = (const Elf64_Ehdr *)base;
     const Elf64_Phdr *segment = (const Elf64_Phdr *)(base + file->e_phoff);
     while (segment->p_type != PT_DYNAMIC) ++segment;
@@ -43,7 +45,8 @@ static clock_function *find(const char *base) {
     return NULL;
 }
 
-int clock_gettime(clockid_t clock, struct timespec *time) {
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
     static clock_function *found;
     if (!found && ci_kernel_functions) found = find(ci_kernel_functions);
     if (!found) found = by_system_call;

@@ -23,18 +23,21 @@ static char *fresh = first;
 static size_t left = sizeof first;
 static block *spare[LARGEST + 1];
 
-static void *pages(size_t size) {
+static void *pages(size_t size)
+{
     void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return data == MAP_FAILED ? NULL : data;
 }
 
-static int power_of(size_t size) {
+static int power_of(size_t size)
+{
     int power = SMALLEST;
     while ((size_t)1 << power < size) power++;
     return power;
 }
 
-static block *small(int power) {
+static block *small(int power)
+{
     block *b = spare[power];
     size_t size = (size_t)1 << power;
     if (b) {
@@ -54,7 +57,8 @@ static block *small(int power) {
     return b;
 }
 
-static void *allocate(size_t size) {
+static void *allocate(size_t size)
+{
     if (size > PTRDIFF_MAX - sizeof(block)) {
         errno = ENOMEM;
         return NULL;
@@ -68,13 +72,15 @@ static void *allocate(size_t size) {
 
 void *malloc(size_t size) { return allocate(size); }
 
-void *calloc(size_t count, size_t each) {
+void *calloc(size_t count, size_t each)
+{
     size_t size;
     void *data = allocate(__builtin_mul_overflow(count, each, &size) ? SIZE_MAX : size);
     return data && size <= CHUNK ? memset(data, 0, size) : data; /* pages are zero */
 }
 
-void free(void *data) {
+void free(void *data)
+{
     if (!data) return;
     block *b = (block *)data - 1;
     if (b->size > CHUNK) {
@@ -86,7 +92,8 @@ void free(void *data) {
     spare[power] = b;
 }
 
-void *realloc(void *data, size_t size) {
+void *realloc(void *data, size_t size)
+{
     if (!data) return allocate(size);
     block *b = (block *)data - 1;
     size_t room = b->size - sizeof(block);

@@ -30,7 +30,8 @@ __asm__(".globl _start\n_start: mov x29, #0\nmov x30, #0\nmov x0, sp\nbl ci_star
 
 /* Pointers in data are relative to the file's beginning until here. An even word is the address of one, an odd word tells
    with its other 63 bits which of the words that follow the last one are. */
-static void relocate(char *base, const Elf64_Dyn *dynamic) {
+static void relocate(char *base, const Elf64_Dyn *dynamic)
+{
     const size_t *packed = NULL;
     size_t size = 0, *next = NULL;
     for (; dynamic->d_tag; ++dynamic) {
@@ -50,7 +51,8 @@ static void relocate(char *base, const Elf64_Dyn *dynamic) {
     }
 }
 
-__attribute__((noreturn, used, visibility("hidden"))) void ci_start(char **stack) {
+__attribute__((noreturn, used, visibility("hidden"))) void ci_start(char **stack)
+{
     static ci_thread_area own;
     char *base = (char *)&__ehdr_start;
     const Elf64_Phdr *segment = (const Elf64_Phdr *)(base + __ehdr_start.e_phoff);

@@ -51,16 +51,19 @@ int rename(const char *from, const char *to) { return (int)syscall(SYS_renameat,
 
 int access(const char *path, int mode) { return (int)syscall(SYS_faccessat, AT_FDCWD, path, mode); }
 
-ssize_t readlink(const char *restrict path, char *restrict target, size_t size) {
+ssize_t readlink(const char *restrict path, char *restrict target, size_t size)
+{
     return syscall(SYS_readlinkat, AT_FDCWD, path, target, size);
 }
 
-int isatty(int file) {
+int isatty(int file)
+{
     char settings[64]; /* struct termios of the kernel */
     return !syscall(SYS_ioctl, file, TCGETS, settings);
 }
 
-char *getenv(const char *name) {
+char *getenv(const char *name)
+{
     size_t length = strlen(name);
     for (char **at = environ; at && *at; ++at)
         if (!strncmp(*at, name, length) && (*at)[length] == '=') return *at + length + 1;
@@ -71,13 +74,15 @@ int fstat(int file, struct stat *status) { return (int)syscall(SYS_fstat, file, 
 
 int stat(const char *path, struct stat *status) { return (int)syscall(SYS_newfstatat, AT_FDCWD, path, status, 0); }
 
-void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset) {
+void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset)
+{
     return (void *)syscall(SYS_mmap, at, size, protection, flags, file, offset);
 }
 
 int munmap(void *data, size_t size) { return (int)syscall(SYS_munmap, data, size); }
 
-void *mremap(void *data, size_t size, size_t wanted, int flags, ...) { /* never to a place of the caller's choice */
+void *mremap(void *data, size_t size, size_t wanted, int flags, ...)
+{ /* never to a place of the caller's choice */
     return (void *)syscall(SYS_mremap, data, size, wanted, flags);
 }
 
@@ -87,18 +92,21 @@ int madvise(void *data, size_t size, int advice) { return (int)syscall(SYS_madvi
 
 pid_t getpid(void) { return (pid_t)syscall(SYS_getpid); }
 
-int sched_getaffinity(pid_t process, size_t size, cpu_set_t *set) {
+int sched_getaffinity(pid_t process, size_t size, cpu_set_t *set)
+{
     return syscall(SYS_sched_getaffinity, process, size, set) < 0 ? -1 : 0;
 }
 
-int sigprocmask(int how, const sigset_t *restrict set, sigset_t *restrict before) {
+int sigprocmask(int how, const sigset_t *restrict set, sigset_t *restrict before)
+{
     const size_t size = 8; /* of the kernel's set, which is smaller than the C library's */
     return (int)syscall(SYS_rt_sigprocmask, how, set, before, size);
 }
 
 int pthread_sigmask(int how, const sigset_t *restrict set, sigset_t *restrict before) { return sigprocmask(how, set, before); }
 
-int sigaddset(sigset_t *set, int signal) {
+int sigaddset(sigset_t *set, int signal)
+{
     *(unsigned long *)set |= 1ul << (signal - 1);
     return 0;
 }

@@ -18,7 +18,7 @@ enum {
     STACK_BYTES = 1 << 17, /* as the C library's */
     GUARD_BYTES = 1 << 16, /* a page of any machine */
     FLAGS = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
-            CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID
+        CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID
 };
 
 /* At the upper end of a thread's pages; its stack grows down from here to the guard, whose touch ends the process. */
@@ -33,13 +33,15 @@ typedef struct thread {
 /* What the C library's clone calls; gives the thread's id, or an error's number below 0. */
 int __clone(int (*function)(void *), void *stack, int flags, void *argument, void *id, void *self, void *cleared);
 
-static int run(void *argument) {
+static int run(void *argument)
+{
     thread *t = argument;
     t->result = t->function(t->argument);
     return 0;
 }
 
-int pthread_create(pthread_t *created, const pthread_attr_t *attributes, void *(*function)(void *), void *argument) {
+int pthread_create(pthread_t *created, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)
+{
     size_t size = GUARD_BYTES + (attributes ? *(const size_t *)attributes : STACK_BYTES);
     char *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return EAGAIN;
@@ -56,7 +58,8 @@ int pthread_create(pthread_t *created, const pthread_attr_t *attributes, void *(
     return EAGAIN;
 }
 
-int pthread_join(pthread_t joined, void **result) {
+int pthread_join(pthread_t joined, void **result)
+{
     thread *t = (thread *)joined;
     for (int id; (id = atomic_load(&t->id));) syscall(SYS_futex, &t->id, FUTEX_WAIT, id, NULL);
     if (result) *result = t->result;
@@ -65,12 +68,14 @@ int pthread_join(pthread_t joined, void **result) {
 
 int pthread_attr_init(pthread_attr_t *attributes) { return pthread_attr_setstacksize(attributes, STACK_BYTES); }
 
-int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size) {
+int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
+{
     *(size_t *)attributes = size; /* all there is to choose */
     return 0;
 }
 
-int pthread_attr_destroy(pthread_attr_t *attributes) {
+int pthread_attr_destroy(pthread_attr_t *attributes)
+{
     (void)attributes;
     return 0;
 }
