@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -19,7 +21,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-def model_of(*lines: tuple[str, str, str, dict[str, int]]) -> ir.Model:
+def model_of(*lines: tuple[str, str, str, dict[str, Any]]) -> ir.Model:
     """A graph from x to y: (operator, inputs, output, attributes) a node."""
     nodes = [
         helper.make_node(op, inputs.split(), [out], name=f"n{i}", **attributes)
@@ -33,6 +35,12 @@ def model_of(*lines: tuple[str, str, str, dict[str, int]]) -> ir.Model:
 
 
 SPLIT = ("SplitToSequence", "x", "s", {})
+TURN = helper.make_graph(
+    [helper.make_node("Neg", ["i"], ["n"]), helper.make_node("Mul", ["n", "i"], ["o"])],
+    "turn",
+    [helper.make_tensor_value_info("i", TensorProto.FLOAT, None)],
+    [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)],
+)
 CASES = {
     "unbind": [("SplitToSequence", "x", "s", {"axis": 1, "keepdims": 0}), ("SequenceAt", "s last", "y", {})],
     "chunks": [("SplitToSequence", "x two", "s", {"axis": 0}), ("SequenceAt", "s two", "y", {})],
@@ -40,6 +48,7 @@ CASES = {
     "back again": [SPLIT, ("ConcatFromSequence", "s", "y", {"axis": 2})],
     "stack": [SPLIT, ("ConcatFromSequence", "s", "y", {"axis": -1, "new_axis": 1})],
     "length": [SPLIT, ("SequenceLength", "s", "y", {})],
+    "map": [SPLIT, ("SequenceMap", "s", "t", {"body": TURN}), ("ConcatFromSequence", "t", "y", {"axis": 0})],
     "list": [
         ("Neg", "x", "n", {}),
         ("SequenceConstruct", "x n", "s", {}),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from castiron.graph.nodes import add_initializer, constant_of, graphs, is_standard, remove, replace
+from castiron.graph.nodes import add_initializer, constant_of, graphs, is_standard, move_in, remove, replace
 
 Items = tuple[ir.Value, ...]
 
@@ -127,11 +127,23 @@ def _concat(site: _Site, items: Items) -> ir.Value | None:
     return site.add("Concat", list(items), axis=axis)[0] if items else None
 
 
+def _map(site: _Site, items: Items) -> Items | None:
+    """The body, once an item."""
+    node = site.node
+    if len(node.inputs) != 1 or len(node.outputs) != 1:
+        return None
+    body = node.attributes["body"].as_graph()
+    copies = (body.clone(allow_outer_scope_values=True) for _ in items)
+    return tuple(move_in(copy, site.graph, node, [item])[0][0] for copy, item in zip(copies, items))
+
+
 def _length(site: _Site, items: Items) -> ir.Value:
     return add_initializer(site.graph, f"{site.node.name}.length", np.array(len(items), np.int64))
 
 
-_READ_A_LIST = frozenset({"SequenceAt", "SequenceInsert", "SequenceErase", "ConcatFromSequence", "SequenceLength"})
+_READ_A_LIST = frozenset(
+    {"SequenceAt", "SequenceInsert", "SequenceErase", "ConcatFromSequence", "SequenceLength", "SequenceMap"}
+)
 
 _RULES: Mapping[str, Callable[[_Site, Items], ir.Value | Items | None]] = {
     "SplitToSequence": _split,
@@ -142,4 +154,5 @@ _RULES: Mapping[str, Callable[[_Site, Items], ir.Value | Items | None]] = {
     "SequenceErase": _erase,
     "ConcatFromSequence": _concat,
     "SequenceLength": _length,
+    "SequenceMap": _map,
 }
