@@ -68,12 +68,15 @@ BINARY(fmod, f64, double)
 BINARY(mod, f64, double)
 TERNARY(fma, f64, double)
 
-#define INTEGER(s, T)                                                                                                 \
-    UNARY(neg, s, T)                                                                                                  \
-    UNARY(abs, s, T)                                                                                                  \
-    UNARY(sign, s, T)                                                                                                 \
-    BINARY(min, s, T) BINARY(max, s, T) BINARY(div, s, T) BINARY(floordiv, s, T) BINARY(mod, s, T) BINARY(fmod, s, T) \
-        BINARY(shl, s, T) BINARY(shr, s, T) BINARY(pow, s, T) TERNARY(fma, s, T)
+#define INTEGER(s, T)      \
+    UNARY(neg, s, T)       \
+    UNARY(abs, s, T)       \
+    UNARY(sign, s, T)      \
+    BINARY(min, s, T)      \
+    BINARY(max, s, T)      \
+    BINARY(div, s, T)      \
+    BINARY(floordiv, s, T) \
+    BINARY(mod, s, T) BINARY(fmod, s, T) BINARY(shl, s, T) BINARY(shr, s, T) BINARY(pow, s, T) TERNARY(fma, s, T)
 INTEGER(i8, int8_t)
 INTEGER(i16, int16_t)
 INTEGER(i32, int32_t)
