@@ -162,6 +162,14 @@ def boxes(seed: int, most: int, least: float, n: int = 40) -> Arrays:
     ]
 
 
+UNIQUE = """g (float[N] x) => (float[K] y, int64[K] first, int64[N] inverse, int64[K] counts) {
+    y, first, inverse, counts = Unique(x) }"""
+UNIQUE_ROWS = """g (float[N, M] x) => (float[K, M] y, int64[K] first, int64[N] inverse, int64[K] counts) {
+    y, first, inverse, counts = Unique<axis = 0>(x) }"""
+ROWS = np.array([[1, 0], [1, 0], [0, 5], [1, -1]], np.float32)
+
+MODELS["unique"] = (UNIQUE, [[f32(2, 1, 1, 3, 2)], [f32(7, 7)], [f32(*range(9, 0, -1))]])
+MODELS["unique_rows"] = (UNIQUE_ROWS, [[ROWS], [ROWS[:1]], [ROWS[[2, 0, 2, 2, 3, 1]]]])
 MODELS["top"] = (TOP, [[X, i64(k)] for k in (2, 0, 3)])
 MODELS["nms"] = (NMS, [boxes(0, 5, 0.2), boxes(1, 0, 0.2), boxes(2, 100, 0.0), boxes(3, 4, 2.0), boxes(4, 3, 0.5, 1)])
 

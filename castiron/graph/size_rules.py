@@ -162,6 +162,27 @@ def resize(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     ctx.set_shape_and_dtype(node.outputs[0], ir.Shape(dims), data.dtype)
 
 
+def unique(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+    """Along the axis, or of all elements, there are as many as data tell."""
+    data = check_inputs(node, "X")[0]
+    distinct = ctx.new_symbolic_dim()
+    axis = node.attributes.get_int("axis", None)
+    dims: list[Dim] | None = None if data.shape is None else list(data.shape.dims)
+    every: Dim = ctx.new_symbolic_dim()
+    if axis is None:
+        every = (
+            math.prod(d for d in dims if isinstance(d, int))
+            if dims and all(isinstance(d, int) for d in dims)
+            else every
+        )
+        dims = [distinct]
+    elif dims is not None:
+        every, dims[axis] = dims[axis], distinct
+    ctx.set_shape_and_dtype(node.outputs[0], None if dims is None else ir.Shape(dims), data.dtype)
+    for value, size in zip(node.outputs[1:], (distinct, every, distinct)):
+        ctx.set_shape_and_dtype(value, ir.Shape([size]), ir.DataType.INT64)
+
+
 def as_written(ctx: ShapeInferenceContext, node: ir.Node) -> None:
     """An operator that its file writes in others: their sizes are its own."""
     inputs = [None if v is None else _stand_in(v) for v in node.inputs]
@@ -239,5 +260,6 @@ RULES = {
     "Resize": resize,
     "Slice": slice_,
     "Squeeze": squeeze,
+    "Unique": unique,
     "Where": where,
 }
