@@ -56,6 +56,7 @@ from castiron.program.planned import Planned, Storage
 from castiron.program.split import split
 from castiron.program.types import Program
 from castiron.program.views import resolve
+from castiron.program.widened import widened
 from castiron.program.winograd import PLAIN, Limits, form_of, limits, weaker, winograd
 from castiron.toolchain import targets
 from castiron.toolchain.zig import Progress
@@ -222,7 +223,7 @@ def compile_programs(
     prepare, forward = split(resolve(dump.program("60-lowered", bounds(program))))
     forward = pads(fuse(layout(dead(forward)), notes.buffers), notes.buffers)
     prepare, forward = winograd(prepare, forward, allowed, notes.nodes)
-    prepare, forward = embed(*gathered(fuse(dead(prepare)), forward))
+    prepare, forward = embed(*widened(*gathered(fuse(dead(prepare)), forward)))
     prepare = dump.program("70-prepare", group(prepare))
     forward = dump.program("71-forward", group(forward))
     check(prepare)

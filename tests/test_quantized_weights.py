@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from onnx_ir import DataType
 from safetensors.numpy import save_file
 
 import castiron
@@ -98,3 +99,14 @@ def test_a_table_that_is_picked_from_stays_integers(tmp_path: Path, text: str, s
     real = table.astype(np.float32) * (factors if factors.ndim == 2 else factors.reshape(-1, 1))
     (y,) = execute(forward, {"i": picked, **execute(prepare, {"scale": factors})}).values()
     np.testing.assert_array_equal(y, (real * real if "g, g" in text else real)[picked])
+
+
+@pytest.mark.parametrize("rows", [16, 256])
+def test_a_product_of_many_rows_dequantizes_its_weights_itself(tmp_path: Path, rows: int) -> None:
+    weights, factors, x = integers(200, 128), _RANDOM.random(128, np.float32), _RANDOM.random((rows, 200), np.float32)
+    text = f"g (float[{rows}, 200] x) => (float[{rows}, 128] y) {{t = DequantizeLinear(w, scale)  y = MatMul(x, t)}}"
+    prepare, forward = programs(model(text, tmp_path, w=weights, scale=factors))
+    stay = {b.type for b in (*forward.of_kind(Kind.CONSTANT), *forward.of_kind(Kind.PACKED)) if b.shape[1:]}
+    assert stay == {DataType.INT8 if rows == 256 else DataType.FLOAT}
+    (y,) = execute(forward, {"x": x, **execute(prepare, {"scale": factors})}).values()
+    np.testing.assert_allclose(y, x @ (weights.astype(np.float32) * factors), rtol=1e-4, atol=1e-2)

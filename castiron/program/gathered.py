@@ -33,7 +33,7 @@ def gathered(prepare: Program, forward: Program) -> tuple[Program, Program]:
                 copies.setdefault(name, names.buffer(f"{name}.packed"))
         forward = _picking(table, maker, copies, prepare, forward)
         prepare = replace(prepare, outputs=tuple(n for n in prepare.outputs if n != table))
-    return _with_copies(prepare, copies, names), dead(forward)
+    return with_copies(prepare, copies, names), dead(forward)
 
 
 def _is_dequantized(maker: Compute, prepare: Program) -> bool:
@@ -87,7 +87,7 @@ def _picking(table: str, maker: Compute, copies: dict[str, str], prepare: Progra
     return replace(forward, steps=steps, buffers={**forward.buffers, **new})
 
 
-def _with_copies(prepare: Program, copies: dict[str, str], names: Names) -> Program:
+def with_copies(prepare: Program, copies: dict[str, str], names: Names) -> Program:
     """prepare, which also gives the weights that forward now reads itself."""
     buffers, steps = dict(prepare.buffers), list[Step](prepare.steps)
     for name, to in copies.items():
