@@ -359,7 +359,7 @@ def test_the_passes_are_documented_in_their_order() -> None:
         own = home.get(node.func.id, "") if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
         return [*inner, own] if own.startswith(("graph/", "program/")) and own != "program/text.py" else inner
 
-    graph, lowered, program = (called(functions[f"compile_{name}"]) for name in ("graph", "source", "programs"))
+    graph, lowered, program = (called(functions[n]) for n in ("compile_graph", "lower_source", "compile_programs"))
     last = dict.fromkeys(reversed(program))  # forward comes after prepare, and has all of its passes
     passes = [*dict.fromkeys([*graph, *lowered]), *reversed(last)]
     documented = re.findall(
