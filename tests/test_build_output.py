@@ -88,7 +88,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("limit", [100, 1000, 20_000, 70_000])
+@pytest.mark.parametrize("limit", [100, 1000, 20_000, 50_000])
 def test_full_disk(limit: int, tmp_path: Path) -> None:
     built()  # so that the runtime's objects are at hand
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CASTIRON_CACHE": str(scratch() / "cache")}
