@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from castiron.emit.expr_c import ADD, within
-from castiron.emit.scope import SIMD, Block, Scope
-from castiron.program.expr import Axis
+from castiron.emit.scope import SHORT_SIMD, SIMD, Block, Scope
+from castiron.program.expr import Axis, Const
+
+SHORT = 64
+"""Turns up to which a loop is short."""
 
 
 @contextmanager
@@ -20,7 +23,12 @@ def loop(
     inner = Block(block, {axis.name})
     yield inner
     head = f"for (int64_t {name} = {begin}; {name} < {stop}; {name}++) {{"
-    block.nest([SIMD, head] if simd else [head], inner)
+    block.nest([_pragma(axis, end), head] if simd else [head], inner)
+
+
+def _pragma(axis: Axis, end: str | None) -> str:
+    short = end is None and isinstance(axis.extent, Const) and int(axis.extent.value) <= SHORT
+    return SHORT_SIMD if short else SIMD
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from castiron.program.expr import (
 from castiron.program.scalar import FLOATS
 
 SIMD = "CI_SIMD"
+SHORT_SIMD = "CI_SHORT_SIMD"
 
 Term = tuple[tuple[Expr, ...], int]
 """A monomial and its coefficient."""

@@ -18,11 +18,15 @@ from onnx_ir import DataType
 from castiron.ops.common import ONE, ZERO, drop_attributes, lifted, product, wide
 from castiron.ops.registry import Call, Case, Operator
 from castiron.program.builder import Builder, Tensor
-from castiron.program.expr import Axis, Expr, Load, Reduce, cast, select
+from castiron.program.expr import Axis, Const, Expr, Load, Reduce, cast, select
 from castiron.program.kernels import PANEL
 
 BATCH = 3
 """Batch axes of the kernel."""
+
+FEW = 64
+"""Elements of the right operand up to which loops do without the kernel: its panels would be mostly padding, and a program
+of such layers alone needs none of the kernel's code."""
 
 
 def panels(
@@ -112,7 +116,14 @@ def _objection(out: Tensor, a: Tensor, b: Tensor) -> str:
     """Why the kernel does not fit, or ""."""
     if out.type != DataType.FLOAT:
         return f"it computes float32, not {out.type.name.lower()}"
+    if _is_little(b):
+        return f"the right operand has no more than {FEW} elements"
     return "one operand is a vector" if a.rank < 2 or b.rank < 2 or b.shape[-1] is ONE else ""
+
+
+def _is_little(b: Tensor) -> bool:
+    size = product(b.shape)
+    return isinstance(size, Const) and int(size.value) <= FEW
 
 
 def multiply(build: Builder, out: Tensor, a: Tensor, b: Tensor) -> None:
@@ -171,11 +182,16 @@ def _gemm_product(call: Call, out: Tensor) -> None:
         return b.load(column, k) if across_b else b.load(k, column)
 
     place = (row.var, column.var)
-    if a.type == DataType.FLOAT and column.extent is not ONE:
+    if a.type == DataType.FLOAT and column.extent is not ONE and not _is_little(b):
         packed = panels(build, b.name, (), column.extent, (k.extent,), right)
         product_kernel(build, out, (), row, column, k, left, panel_operand(packed, ()), place)
     else:
         build.remark(f"loops, not the matmul kernel: {_objection(out, a, b) or 'one operand is a vector'}")
+        if across_b and _is_little(b):  # columns side by side, so that they become vectors
+            b, across_b = (
+                build.compute(build.temp(b.type, b.shape[::-1], f"{b.name}.transposed"), lambda k, n: b.load(n, k)),
+                0,
+            )
         terms = cast(left, out.type) * cast(right(column.var, k.var), out.type)
         build.store(out, (row, column), place, Reduce("sum", (k,), cast(terms, out.type)))
 
