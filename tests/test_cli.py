@@ -100,7 +100,7 @@ def test_run_takes_every_kind_of_input(command: Command) -> None:
 
 def test_explain_and_dump(command: Command) -> None:
     status, out, _ = command("explain", MLP, "--dump", "stages")
-    assert status == 0 and "matmul batch × 8 over 4" in out and "Gemm + Relu" in out
+    assert status == 0 and "no more than 64 elements" in out and "Gemm + Relu" in out
     assert {"00-import.onnx", "60-lowered.txt", "71-forward.txt"} <= {p.name for p in Path("stages").iterdir()}
 
 
@@ -184,20 +184,12 @@ def test_mistakes(command: Command, tmp_path: Path, arguments: Sequence[object],
 
 def test_models_that_are_not_compiled(command: Command, tmp_path: Path) -> None:
     relu = helper.make_node("Relu", ["x"], ["y"])
-    branch = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["t"])], "b", [], [helper.make_tensor_value_info("t", 1, None)]
-    )
-    condition = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("c", TensorProto.BOOL, [1], [True]))
-    random = helper.make_node("Bernoulli", ["x"], ["r"])
-    cast = helper.make_node("Cast", ["r"], ["c"], to=TensorProto.BOOL)
-    choice = helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch, else_branch=branch)
     cases = {
         save(tmp_path / "rank.onnx", [relu], None): "--shape x=",
         save(
             tmp_path / "strings.onnx", [helper.make_node("Identity", ["x"], ["y"])], [2], kind=TensorProto.STRING
         ): "strings",
         save(tmp_path / "custom.onnx", [helper.make_node("Foo", ["x"], ["y"], "foo", domain="my")]): "my::Foo, 1 time",
-        save(tmp_path / "flow.onnx", [random, cast, choice], []): "If, 1 time",
         save(tmp_path / "loose.onnx", [helper.make_node("Relu", ["nothing"], ["y"])]): "nothing before it makes",
         save(
             tmp_path / "sizes.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], weights={"w": np.ones((4, 5))}
@@ -206,6 +198,11 @@ def test_models_that_are_not_compiled(command: Command, tmp_path: Path) -> None:
     for path, message in cases.items():
         status, out, err = command("build", path, "--quiet")
         assert status == 2 and out == "" and message in err and one_line(err), err
+    branch = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["t"])], "b", [], [helper.make_tensor_value_info("t", 1, None)]
+    )
+    condition = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("c", TensorProto.BOOL, [1], [True]))
+    choice = helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch, else_branch=branch)
     assert command("explain", save(tmp_path / "chosen.onnx", [condition, choice]))[0] == 0
 
 

@@ -219,7 +219,7 @@ def test_raw_file_cut_everywhere(tmp_path: Path) -> None:
 
 
 def test_limit_of_the_object_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elf, "LIMIT", 500)
+    monkeypatch.setattr(elf, "LIMIT", 300)
     with pytest.raises(castiron.InputError, match="--weights file"):
         castiron.build(str(MLP), tmp_path / "mlp")
     assert os.listdir(tmp_path) == []

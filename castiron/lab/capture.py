@@ -69,9 +69,10 @@ def _is_own(file: str) -> bool:
 
 
 def near(file: str) -> str:
-    """A path without what this machine alone knows: from the working folder or the packages on, else its last part."""
+    """A path without what this machine alone knows: from the packages or the working folder on, else its last part."""
     path = Path(file)
-    for root in (Path.cwd(), *(Path(sysconfig.get_paths()[kind]) for kind in ("purelib", "platlib", "stdlib"))):
+    packages = (Path(sysconfig.get_paths()[kind]) for kind in ("purelib", "platlib", "stdlib"))
+    for root in (*packages, Path.cwd()):  # an environment may lie in the working folder
         if path.is_relative_to(root):
             return path.relative_to(root).as_posix()
     return path.name

@@ -71,7 +71,7 @@ def product_kernel(
 def _sum_of_products(build: Builder, out: Tensor, a: Tensor, b: Tensor) -> None:
     """Any type, any rank: each element is one reduction over k."""
     (k,) = build.axes([a.shape[-1]])
-    type = wide(out.type)
+    type = _sum_type(out, b)
 
     def value(*index: Expr) -> Expr:
         outer = index[: max(a.rank, b.rank) - 2] if max(a.rank, b.rank) > 2 else ()
@@ -119,6 +119,11 @@ def _objection(out: Tensor, a: Tensor, b: Tensor) -> str:
     if _is_little(b):
         return f"the right operand has no more than {FEW} elements"
     return "one operand is a vector" if a.rank < 2 or b.rank < 2 or b.shape[-1] is ONE else ""
+
+
+def _sum_type(out: Tensor, b: Tensor) -> DataType:
+    """Loops add one term after the other: little sums in float64, so that they are no less exact than the kernel's."""
+    return DataType.DOUBLE if out.type == DataType.FLOAT and _is_little(b) else wide(out.type)
 
 
 def _is_little(b: Tensor) -> bool:
@@ -192,8 +197,9 @@ def _gemm_product(call: Call, out: Tensor) -> None:
                 build.compute(build.temp(b.type, b.shape[::-1], f"{b.name}.transposed"), lambda k, n: b.load(n, k)),
                 0,
             )
-        terms = cast(left, out.type) * cast(right(column.var, k.var), out.type)
-        build.store(out, (row, column), place, Reduce("sum", (k,), cast(terms, out.type)))
+        type = _sum_type(out, b)
+        terms = cast(left, type) * cast(right(column.var, k.var), type)
+        build.store(out, (row, column), place, cast(Reduce("sum", (k,), terms), out.type))
 
 
 def _f(*shape: int) -> np.ndarray:
