@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -373,3 +374,12 @@ def test_verify_tells_a_mismatch(tmp_path: Path) -> None:
     done = command("verify", built(), "--against", tmp_path / "other.onnx")
     assert done.returncode == 1
     assert "MISMATCH" in done.stdout
+
+
+def test_threads_that_share_a_loaded_model_take_turns() -> None:
+    model = castiron.load(built("shared"))
+    inputs = [np.full((n, 4), n, np.float32) for n in range(1, 9)]
+    alone = [model(x)["y"] for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        for k, y in enumerate(pool.map(lambda x: model(x)["y"], inputs * 50)):
+            np.testing.assert_array_equal(y, alone[k % 8])

@@ -120,6 +120,21 @@ def changed(graph: Path, path: Path, change: Callable[[onnx.ModelProto], Any]) -
     return path
 
 
+def test_a_capture_equals_the_module_that_it_was_made_from(tmp_path: Path, command: Command) -> None:
+    """Floats of attributes are 32 bits in a file."""
+    pytest.importorskip("torch")
+    code = """
+import torch
+def net():
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.LeakyReLU(0.2), torch.nn.LayerNorm(6, eps=1e-3)
+    return torch.nn.Sequential(*layers).eval(), (torch.randn(2, 4),)
+"""
+    (tmp_path / "net.py").write_text(code)
+    assert command("capture", f"{tmp_path}/net.py:net", "-o", tmp_path / "net.onnx")[0] == 0
+    assert command("compare", tmp_path / "net.onnx", f"{tmp_path}/net.py:net")[0] == 0
+
+
 def test_names_and_order_make_no_difference(graph: Path, tmp_path: Path, command: Command) -> None:
     def rename(model: onnx.ModelProto) -> None:
         first, second = model.graph.node[:2]

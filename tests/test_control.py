@@ -247,3 +247,27 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded(f32(0, 2, 3), f32(1, 1))["y"], f32(3, 4))
         with pytest.raises(InputError, match=r"Add .* needs"):
             loaded(f32(0, 2, 3), f32(1, 1, 1))
+
+
+def test_the_result_of_a_branch_is_an_output_under_its_own_name(tmp_path: Path) -> None:
+    model = parsed(
+        """g (float[n] x, bool c) => (float[n] y, float[n] z) {
+          y = If (c) <then_branch = a () => (float[n] p) { p = Abs (x) }, else_branch = b () => (float[n] q) { q = Neg (x) }>
+          z = Relu (y)
+        }"""
+    )
+    path = tmp_path / "branch.onnx"
+    onnx.save(model, path)
+    found = castiron.load(castiron.build(path, tmp_path / "branch,1.so", form="shared").path)
+    assert list(found(f32(-1, 2), np.array(False))) == ["y", "z"]
+
+
+def test_inputs_of_no_dimensions_are_generated(tmp_path: Path) -> None:
+    model = parsed(
+        """g (float a, float b, bool c) => (float y) {
+          s = Add (a, b)  f = Cast <to = 1> (c)  y = Mul (s, f)
+        }"""
+    )
+    path = tmp_path / "scalars.onnx"
+    onnx.save(model, path)
+    assert castiron.build(path, tmp_path / "scalars").verdicts[0].ok

@@ -221,6 +221,11 @@ def test_what_names_and_shapes_do_not_tell_is_asked_for(tmp_path: Path, given: T
     assert not (tmp_path / "a.bpk").exists()
 
 
+def test_pattern_that_matches_no_layer(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--linear tail matches no layer.*head"):
+        adapt(tmp_path, {"head.weight": floats(3, 2)}, linear=["head", "tail"])
+
+
 def test_linear_layers_by_pattern(tmp_path: Path) -> None:
     given = {"emb.weight": floats(3, 2), "blocks.0.up.weight": floats(3, 2), "head.weight": floats(3, 2)}
     found = adapt(tmp_path, given, linear=["blocks.*", "head"])

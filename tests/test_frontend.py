@@ -285,3 +285,22 @@ def test_complex_numbers_are_pairs() -> None:
     ran, exact = (next(iter(run(source.inputs).values())) for run in (source.run, source.run64))
     assert ran.tolist() == exact.tolist() == [[2, -4], [6, 2]]
     assert (ran.dtype, exact.dtype) == (np.float32, np.float64)
+
+
+def test_a_module_in_training_is_taken_as_it_is_in_use() -> None:
+    """And left as it was: flags of each submodule, statistics of batches."""
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.5))
+    module[1].eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    x = torch.randn(5, 4)
+    source = load(module, (x,))
+    assert source.run is not None and source.run64 is not None
+    (first,), (second,), (exact,) = (
+        list(run({"input": x.numpy()}).values()) for run in (source.run, source.run, source.run64)
+    )
+    assert [m.training for m in module.modules()] == [True, True, False, True]
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, exact, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(first, module.eval()(x).detach().numpy())

@@ -95,7 +95,7 @@ def executable(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
 
 def shared(job: Job, blobs: Sequence[elf.Blob], output: Path) -> None:
     """A shared library and its header; only the symbols of the header are visible."""
-    flags = [*zig.LINK, "-shared", f"-Wl,-soname,{output.name}"]
+    flags = [*zig.LINK, "-shared", "-Xlinker", "-soname", "-Xlinker", output.name]
     objects = map(str, _with_blobs(job, Form.SHARED, blobs))
     zig.run(["cc", "-target", job.target.shared_triple, *flags, *objects, "-o", str(output)], output.name)
     _write_header(job, output)

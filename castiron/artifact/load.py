@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ class Model:
     """A loaded library. Call it with arrays by position or by name; it returns a dict of outputs by name.
 
     Inputs that are C-contiguous and of the right type are read in place, outputs are written straight into the arrays
-    returned. One Model holds one session: call it from one thread at a time. `close` frees it before Python would.
+    returned. One Model holds one session: threads that call it take turns; load one for each to have them run at once.
+    `close` frees it before Python would.
     inputs, outputs: names; about: what `castiron inspect` shows of it.
     """
 
@@ -56,6 +58,7 @@ class Model:
         self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, threads: int = 0
     ) -> None:
         self._handle, self._session = ctypes.c_void_p(), ctypes.c_void_p()
+        self._busy = threading.Lock()
         self._library: ctypes.CDLL | None = _open(Path(path))
         self.name = self._name(Path(path))
         source = os.fsencode(weights) if weights is not None else None
@@ -68,6 +71,10 @@ class Model:
     def __call__(self, /, *arrays: Any, **named: Any) -> dict[str, np.ndarray]:
         """Runs the model. Shapes and types are checked; a misfit is an InputError that names the input."""
         given = self._bind(arrays, named)
+        with self._busy:
+            return self._run(given)
+
+    def _run(self, given: list[np.ndarray]) -> dict[str, np.ndarray]:
         inputs = (_Array * max(1, len(given)))(*(_described(a) for a in given))
         outputs = (_Array * max(1, len(self.outputs)))()
         self._call("session_shape", self._session, inputs, outputs)

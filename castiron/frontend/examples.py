@@ -79,10 +79,10 @@ def _array(value: ir.Value, dims: Sequence[int], random: np.random.Generator) ->
     kind = dtype.numpy()
     is_mask = "mask" in str(value.name).lower()
     if dtype == ir.DataType.BOOL:
-        return np.ones(dims, kind) if is_mask else random.integers(0, 2, dims).astype(kind)
+        return np.ones(dims, kind) if is_mask else np.asarray(random.integers(0, 2, dims)).astype(kind)
     if dtype.is_integer():
-        return np.ones(dims, kind) if is_mask else random.integers(0, _extent(value), dims).astype(kind)
-    return random.standard_normal(dims).astype(np.float32).astype(kind)
+        return np.ones(dims, kind) if is_mask else np.asarray(random.integers(0, _extent(value), dims)).astype(kind)
+    return np.asarray(random.standard_normal(dims), np.float32).astype(kind)  # of no dimensions it draws a number
 
 
 def _extent(value: ir.Value) -> int:

@@ -7,7 +7,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -44,20 +44,30 @@ def from_module(
     if isinstance(module, torch.jit.ScriptModule):
         return _from_script(torch, module, example_inputs, dynamic_shapes, name, origin)
     args, kwargs = _arguments(torch, example_inputs)
-    was_training = module.training
-    module.eval()
     try:
-        program = _quietly(lambda: torch.onnx.export(
-            module, args, kwargs=kwargs, dynamo=True, optimize=False, verbose=False, dynamic_shapes=dynamic_shapes
-        ))  # fmt: skip
+        with _inference(module):
+            program = _quietly(lambda: torch.onnx.export(
+                module, args, kwargs=kwargs, dynamo=True, optimize=False, verbose=False, dynamic_shapes=dynamic_shapes
+            ))  # fmt: skip
     except Exception as error:  # the exporter wraps whatever the user's forward raised; its message says where
         raise _export_error(type(module).__name__, error, lambda: torch.export.export(
             module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
         )) from error  # fmt: skip
-    finally:
-        module.train(was_training)
     made = _source(torch, name, program.model, module, set(module.state_dict()), args, kwargs, origin)
     return replace(made, exported=program.exported_program)
+
+
+@contextlib.contextmanager
+def _inference(module: Any) -> Iterator[None]:
+    """Meanwhile the module computes as it does in use: dropout lets all through, norms of batches keep their statistics."""
+    training = [m for m in module.modules() if m.training]
+    for m in training:  # not `eval`, which the modules of torch.export refuse
+        m.training = False
+    try:
+        yield
+    finally:
+        for m in training:
+            m.training = True
 
 
 def from_function(text: str) -> Source:
@@ -109,7 +119,6 @@ def _from_script(
     torch: ModuleType, module: Any, example_inputs: Any, dynamic_shapes: Any, name: str, origin: Path | None
 ) -> Source:
     args, kwargs = _arguments(torch, example_inputs)
-    module.eval()
     data = io.BytesIO()
     names = [value.debugName() for value in module.graph.inputs()][1:]  # the first is the module itself
     options = {
@@ -119,7 +128,8 @@ def _from_script(
         "do_constant_folding": False,
     }
     try:
-        _quietly(lambda: torch.onnx.export(module, args, data, **options))
+        with _inference(module):
+            _quietly(lambda: torch.onnx.export(module, args, data, **options))
         model = ir.from_proto(onnx.load_from_string(data.getvalue()))
     except Exception as error:
         raise Unsupported(
@@ -163,7 +173,7 @@ def _source(
 
 def _name_outputs(torch: ModuleType, graph: ir.Graph, module: Any, args: Any, kwargs: Any) -> None:
     """Gives outputs the keys or fields under which the module returns them; the exporter names them by their last node."""
-    with torch.no_grad():
+    with torch.no_grad(), _inference(module):
         leaves, _ = torch.utils._pytree.tree_flatten_with_path(module(*args, **kwargs))
     paths = [path for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
     if len(paths) != len(graph.outputs) or len(set(graph.outputs)) != len(paths):
@@ -194,7 +204,7 @@ def _runner(
         names = iter(inputs)
         given = [_like(torch, x, arrays[next(names)], double) if isinstance(x, torch.Tensor) else x for x in flat]
         own_args, own_kwargs = pytree.tree_unflatten(given, spec)
-        with torch.no_grad():
+        with torch.no_grad(), _inference(made[0]):
             results = _tensors(torch, made[0](*own_args, **own_kwargs))
         return {n: _numpy(torch, t) for n, t in zip(outputs, results, strict=True)}
 

@@ -131,7 +131,12 @@ def attribute_text(attribute: ir.Attr) -> str:
     if attribute.type == ir.AttributeType.TENSOR:
         return _values(attribute.as_tensor())
     value: Any = attribute.value
-    return str(list(value)) if isinstance(value, tuple | list) else repr(value)
+    return str([_narrow(v) for v in value]) if isinstance(value, tuple | list) else repr(_narrow(value))
+
+
+def _narrow(value: object) -> object:
+    """A float as a file holds it, in 32 bits, with the fewest digits; what is not one as it is."""
+    return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def explicit(node: ir.Node) -> dict[str, ir.Attr]:
@@ -154,7 +159,7 @@ def _defaults(operator: str, domain: str) -> dict[str, tuple[ir.AttributeType, A
 
 
 def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value
+    return tuple(map(_narrow, value)) if isinstance(value, list | tuple) else _narrow(value)
 
 
 # Whether two graphs compute the same ----------------------------------------------------------------------------------

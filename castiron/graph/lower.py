@@ -46,7 +46,7 @@ def lower(model: ir.Model, parameters: frozenset[str], note: Note = silent) -> P
 class _Lowering:
     def __init__(self, model: ir.Model, parameters: frozenset[str], note: Note) -> None:
         self.graph = model.graph
-        self.build = Builder(note)
+        self.build = Builder(note, (str(v.name) for v in self.graph.outputs))
         self.faults: list[Fault] = []
         self.tensors: dict[ir.Value, Tensor] = {}
         self.outputs: set[str] = set()

@@ -135,7 +135,7 @@ def _near(inputs: Arrays, seed: int) -> dict[str, np.ndarray]:
             near[name] = np.roll(array, seed + 1)
         elif array.dtype.kind in "fV":
             moved = array.astype(np.float64) * (1 + random.standard_normal(array.shape) / 256)
-            near[name] = moved.astype(array.dtype)
+            near[name] = np.asarray(moved, np.float64).astype(array.dtype)  # of no dimensions it is a number
     return near
 
 

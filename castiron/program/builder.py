@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,8 +82,10 @@ class Builder:
 
     note: takes the remarks of lowerings."""
 
-    def __init__(self, note: Note = silent) -> None:
+    def __init__(self, note: Note = silent, reserved: Iterable[str] = ()) -> None:
+        """reserved: names that only `declare` gives, those of outputs."""
         self.note = note
+        self.reserved = frozenset(reserved)
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.sizes: list[Size] = []
@@ -113,13 +115,15 @@ class Builder:
 
     def temp(self, type: DataType, shape: Sequence[Expr | int], hint: str) -> Tensor:
         """A new intermediate array; `hint` is what its name starts with."""
-        return self.declare(self._unique(hint, self.buffers), type, shape, Kind.TEMP)
+        return self.declare(self._fresh(hint), type, shape, Kind.TEMP)
 
     def known(self, value: np.ndarray, type: DataType, hint: str) -> Tensor:
         """A new constant array."""
-        return self.declare(
-            self._unique(hint, self.buffers), type, value.shape, Kind.CONSTANT, np.asarray(value, order="C")
-        )
+        return self.declare(self._fresh(hint), type, value.shape, Kind.CONSTANT, np.asarray(value, order="C"))
+
+    def _fresh(self, hint: str) -> str:
+        """A buffer's name that starts with `hint`."""
+        return self._unique(hint, self.buffers.keys() | self.reserved)
 
     # steps
 
@@ -193,7 +197,7 @@ class Builder:
 
     def state(self, type: DataType, shape: Sequence[Expr | int], hint: str) -> Tensor:
         """Memory that `assign` stores into."""
-        return self.declare(self._unique(hint, self.buffers), type, shape, Kind.STATE)
+        return self.declare(self._fresh(hint), type, shape, Kind.STATE)
 
     def require(self, equal: Equal) -> None:
         """Ends the run where two sizes differ: before it starts, or, in a branch or loop or where data tell a size, here."""
@@ -261,7 +265,7 @@ class Builder:
         return name
 
     @staticmethod
-    def _unique(hint: str, taken: dict[str, Buffer] | set[str]) -> str:
+    def _unique(hint: str, taken: Container[str]) -> str:
         if hint not in taken:
             return hint
         number = 2

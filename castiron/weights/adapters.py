@@ -65,6 +65,7 @@ def adapted(tensors: Sequence[Stored], adapter: Adapter, layers: Layers) -> dict
     shapes = {t.name: t.shape for t in tensors}
     if layers.known is not None:
         _refuse_strangers(shapes, layers.known)
+    _refuse_idle_patterns(shapes, layers)
     out = {t.name: _one(t, shapes, adapter, layers) for t in tensors}
     seen: dict[str, str] = {}
     for name, result in out.items():
@@ -72,6 +73,16 @@ def adapted(tensors: Sequence[Stored], adapter: Adapter, layers: Layers) -> dict
             raise WeightsError(f"tensors {seen[result.name]!r} and {name!r} would both be called {result.name!r}")
         seen[result.name] = name
     return out
+
+
+def _refuse_idle_patterns(names: Iterable[str], layers: Layers) -> None:
+    if layers.known is None:  # patterns of the user, not names of a module
+        own = {_parted(name)[0] for name in names}
+        idle = [p for p in layers.linear or () if not any(fnmatchcase(layer, p) for layer in own)]
+        if idle:
+            raise InputError(
+                f"--linear {idle[0]} matches no layer of the file; its layers are {', '.join(sorted(own))}"
+            )
 
 
 def otherwise(names: Iterable[str]) -> list[str]:
