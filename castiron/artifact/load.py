@@ -218,7 +218,7 @@ def _open(path: Path) -> ctypes.CDLL:
 def load(path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, threads: int = 0) -> Model:
     """A shared library made by `castiron build --as shared`, ready to call.
 
-    weights: a packed or .safetensors file to use instead of the default. threads: 0 for all this process may use.
-    Raises InputError, WeightsError or MemoryError.
+    weights: a packed, .safetensors or .bpk file to use instead of the default. threads: 0 for all this process may use.
+    Threads that call one Model take turns. Raises InputError, WeightsError or MemoryError.
     """
     return Model(path, weights, threads)
