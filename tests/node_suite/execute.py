@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,6 +28,7 @@ class _OneOfMany(Model):
 
     def __init__(self, library: ctypes.CDLL, name: str, weights: Path | None) -> None:
         self._handle, self._session = ctypes.c_void_p(), ctypes.c_void_p()
+        self._busy = threading.Lock()
         self._library, self.name = library, name
         source = str(weights).encode() if weights else None
         self._call("load", source, ctypes.byref(self._handle))
