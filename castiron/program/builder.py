@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 
 import numpy as np
 from onnx_ir import DataType
@@ -123,7 +124,7 @@ class Builder:
 
     def _fresh(self, hint: str) -> str:
         """A buffer's name that starts with `hint`."""
-        return self._unique(hint, self.buffers.keys() | self.reserved)
+        return self._unique(hint, self.buffers, self.reserved)
 
     # steps
 
@@ -265,10 +266,7 @@ class Builder:
         return name
 
     @staticmethod
-    def _unique(hint: str, taken: Container[str]) -> str:
-        if hint not in taken:
-            return hint
-        number = 2
-        while f"{hint}.{number}" in taken:
-            number += 1
-        return f"{hint}.{number}"
+    def _unique(hint: str, *taken: Container[str]) -> str:
+        """`hint`, or with the first number that none of `taken` has. Not their union: that would be made for each buffer."""
+        names = chain([hint], (f"{hint}.{number}" for number in count(2)))
+        return next(name for name in names if not any(name in own for own in taken))
