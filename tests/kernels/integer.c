@@ -7,28 +7,9 @@
 #include <time.h>
 
 #include "../../castiron/runtime/kernels/integer.h"
+#include "shared.h"
 
 void ci_matmul_integer_plain(const ci_matmul_integer *p, int32_t *sums);
-
-static uint64_t hash = 1469598103934665603u;
-static uint32_t seed = 1;
-static int failures;
-static int64_t piece; /* ci_parallel: items of one range; 0: all in one */
-
-/* Ranges run last to first, as threads might. */
-void ci_parallel(const ci_run *run, ci_range *range, const void *argument, int64_t count, int64_t work)
-{
-    (void)work;
-    const int64_t size = piece ? piece : count;
-    for (int64_t begin = (count - 1) / size * size; begin >= 0; begin -= size)
-        range(run, argument, begin, begin + size < count ? begin + size : count);
-}
-
-static int64_t draw(int64_t low, int64_t high)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return low + (int64_t)(seed >> 8) % (high - low + 1);
-}
 
 /* Bytes of the whole type, or its ends alone, which make the largest sums. The last one ends where the memory does. */
 static void *bytes(int64_t count, bool ends)
